@@ -1,1 +1,20 @@
+//! tracetool reads PyTorch profiler traces at the speed of the machine and tells what holds GPU memory.
+//!
+//! Data flows one way, and a module uses only what stands before it in this list:
+//!
+//! ```text
+//! units, error  ->  trace  ->  input      bytes to a Trace
+//!                          ->  analysis   a Trace to plain numbers
+//!                                ->  report   numbers to typed tables and figures
+//!                                      ->  render   tables and figures to bytes
+//!                                            ->  cli   the command line
+//! ```
 
+pub mod analysis;
+pub mod error;
+pub mod input;
+pub mod report;
+pub mod trace;
+pub mod units;
+
+pub use error::{Error, Result};

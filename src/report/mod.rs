@@ -1,0 +1,139 @@
+//! Numbers to tables and figures for people and programs; numbers stay numbers.
+//!
+//! A report is a struct of its options with one `run`, in a file of its own, that turns what `analysis` computed into a
+//! [`Report`]. Nothing here formats a number or writes a byte: that is `render`'s work.
+
+use crate::units::{Bytes, Nanos};
+
+/// What a command has to say: blocks for people in reading order, and a document for programs.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The command's name, such as `top`.
+    pub command: &'static str,
+    /// What people read, from top to bottom.
+    pub blocks: Vec<Block>,
+    /// The members of the JSON document besides `schema_version`, `command` and `diagnostics`.
+    pub document: serde_json::Map<String, serde_json::Value>,
+}
+
+/// A part of a report.
+#[derive(Clone, Debug)]
+pub enum Block {
+    /// A heading over what follows.
+    Heading(String),
+    /// A sentence or a few.
+    Text(String),
+    /// A table. CSV output holds the first table of a report.
+    Table(Table),
+    /// Something the user should know, with what to do.
+    Finding(Finding),
+}
+
+/// A sentence with a number, a cause and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Finding {
+    /// A stable word for programs, such as `attention-written-out`.
+    pub code: &'static str,
+    /// What was found, with its numbers.
+    pub message: String,
+    /// What to do about it; empty where there is nothing.
+    pub advice: String,
+}
+
+/// A table of typed cells.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// What it shows; empty for none.
+    pub title: String,
+    /// The columns, most telling first after the name.
+    pub columns: Vec<Column>,
+    /// The rows; each has a cell for each column.
+    pub rows: Vec<Vec<Cell>>,
+    /// How many rows were left out, and the option that brings them.
+    pub left_out: Option<LeftOut>,
+}
+
+/// Rows that a limit hides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// How many rows.
+    pub rows: usize,
+    /// The option that brings them, such as `--limit -1`.
+    pub option: &'static str,
+}
+
+/// A column of a [`Table`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// The name for programs, with the unit as suffix: `self_device_memory_usage_bytes`.
+    pub key: String,
+    /// The name for people: `Self CUDA Mem`.
+    pub title: String,
+    /// In a terminal too narrow for all, columns of the highest number go first; those of 0 always stay.
+    pub priority: u8,
+}
+
+impl Column {
+    /// A column that always shows.
+    pub fn new(key: impl Into<String>, title: impl Into<String>) -> Self {
+        Self { key: key.into(), title: title.into(), priority: 0 }
+    }
+
+    /// The same column, dropped from narrow terminals: the highest number first.
+    #[must_use]
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.priority = priority;
+        self
+    }
+}
+
+/// A value of a [`Table`], typed so that it is sorted as a number and printed once.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// Not known or not applicable; never the same as zero.
+    Absent,
+    /// Words, most likely from the input: `render` escapes them for where they go.
+    Text(String),
+    /// A number of things.
+    Count(u64),
+    /// A size, or a change of size.
+    Bytes(Bytes),
+    /// A duration or a time from the trace's start.
+    Nanos(Nanos),
+    /// A share: 0.125 is 12.5 %.
+    Ratio(f64),
+    /// Floating point operations.
+    Flops(u64),
+    /// An address.
+    Address(u64),
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<Bytes> for Cell {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<Nanos> for Cell {
+    fn from(nanos: Nanos) -> Self {
+        Self::Nanos(nanos)
+    }
+}
+
+impl<T: Into<Cell>> From<Option<T>> for Cell {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Absent, Into::into)
+    }
+}

@@ -1,0 +1,455 @@
+//! The one writer of a [`Trace`].
+
+use super::columns::IdMap;
+use super::{
+    Detail, DetailId, Device, DeviceEvent, DeviceEvents, DeviceId, Diagnostics, Frame, Frames, Info, Keep, MemoryEvent,
+    MemoryEvents, Op, Ops, OutOfMemory, OutOfMemoryEvents, Severity, StackId, StackNode, StrId, Strings, Thread,
+    ThreadId, Trace,
+};
+use crate::units::Nanos;
+use hashbrown::HashMap;
+use std::collections::BTreeMap;
+
+/// Collects the events of a trace in the order of the file, and [finishes](Self::finish) them into a [`Trace`].
+///
+/// Builders of consecutive pieces of one file are joined with [`append`](Self::append); the result is the same as if
+/// one builder had seen all.
+#[derive(Debug)]
+pub struct TraceBuilder {
+    strings: Strings,
+    threads: Interned<Thread, ThreadKey>,
+    details: Interned<Detail, Detail>,
+    devices: Interned<Device, Device>,
+    stacks: Interned<StackNode, StackNode>,
+    ops: Ops,
+    device_events: DeviceEvents,
+    frames: Frames,
+    memory: MemoryEvents,
+    out_of_memory: OutOfMemoryEvents,
+    marks: Vec<Mark>,
+    process_names: HashMap<StrId, StrId>,
+    info: Info,
+    events: u64,
+    unmodelled: BTreeMap<String, u64>,
+    diagnostics: Diagnostics,
+    kept: Keep,
+}
+
+type ThreadKey = (StrId, StrId);
+
+/// Distinct values and their places.
+#[derive(Debug)]
+struct Interned<T, K> {
+    values: Vec<T>,
+    places: HashMap<K, u32>,
+}
+
+impl<T, K> Default for Interned<T, K> {
+    fn default() -> Self {
+        Self { values: Vec::new(), places: HashMap::new() }
+    }
+}
+
+impl<T, K: std::hash::Hash + Eq> Interned<T, K> {
+    fn intern(&mut self, key: K, value: impl FnOnce() -> T) -> u32 {
+        *self.places.entry(key).or_insert_with(|| {
+            self.values.push(value());
+            u32::try_from(self.values.len() - 1).expect("more than 2^32 distinct values do not fit in memory")
+        })
+    }
+}
+
+/// One side of a range whose begin and end are events of their own (`ph` `B` and `E`).
+#[derive(Clone, Copy, Debug)]
+enum Mark {
+    Begin(Op),
+    End(ThreadId, Nanos),
+}
+
+impl Mark {
+    fn time(&self) -> Nanos {
+        match self {
+            Self::Begin(op) => op.start,
+            Self::End(_, time) => *time,
+        }
+    }
+}
+
+impl Default for TraceBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl TraceBuilder {
+    /// An empty builder for a trace with all parts.
+    pub fn new() -> Self {
+        Self::with_keep(Keep::ALL)
+    }
+
+    /// An empty builder for a trace with these parts. The caller sees to it that only these are pushed.
+    pub fn with_keep(kept: Keep) -> Self {
+        let mut builder = Self {
+            strings: Strings::default(),
+            threads: Interned::default(),
+            details: Interned::default(),
+            devices: Interned::default(),
+            stacks: Interned::default(),
+            ops: Ops::default(),
+            device_events: DeviceEvents::default(),
+            frames: Frames::default(),
+            memory: MemoryEvents::default(),
+            out_of_memory: OutOfMemoryEvents::default(),
+            marks: Vec::new(),
+            process_names: HashMap::new(),
+            info: Info::default(),
+            events: 0,
+            unmodelled: BTreeMap::new(),
+            diagnostics: Diagnostics::default(),
+            kept,
+        };
+        builder.detail(Detail::NONE);
+        builder.stacks.values.push(StackNode { parent: StackId::NONE, frame: StrId::EMPTY });
+        builder
+    }
+
+    /// The id of a string.
+    pub fn intern(&mut self, text: &str) -> StrId {
+        self.strings.intern(text)
+    }
+
+    /// The text of an id of this builder.
+    pub fn str(&self, id: StrId) -> &str {
+        self.strings.get(id)
+    }
+
+    /// The id of the thread `tid` of the process `pid`, both as text.
+    pub fn thread(&mut self, pid: &str, tid: &str) -> ThreadId {
+        let (process, id) = (self.intern(pid), self.intern(tid));
+        self.thread_of((process, id))
+    }
+
+    fn thread_of(&mut self, key: ThreadKey) -> ThreadId {
+        let (process, id) = key;
+        let none = StrId::EMPTY;
+        ThreadId(self.threads.intern(key, || Thread { process, id, process_name: none, name: none }))
+    }
+
+    /// Gives a thread its name.
+    pub fn name_thread(&mut self, thread: ThreadId, name: &str) {
+        self.threads.values[thread.index()].name = self.strings.intern(name);
+    }
+
+    /// Gives a process its name.
+    pub fn name_process(&mut self, pid: &str, name: &str) {
+        let (pid, name) = (self.intern(pid), self.intern(name));
+        self.process_names.insert(pid, name);
+    }
+
+    /// The id of a detail.
+    pub fn detail(&mut self, detail: Detail) -> DetailId {
+        DetailId(self.details.intern(detail, || detail))
+    }
+
+    /// The id of a device.
+    pub fn device(&mut self, device: Device) -> DeviceId {
+        DeviceId(self.devices.intern(device, || device))
+    }
+
+    /// The id of the stack whose innermost frame is `frame`, called from `parent`.
+    pub fn stack(&mut self, parent: StackId, frame: StrId) -> StackId {
+        let node = StackNode { parent, frame };
+        StackId(self.stacks.intern(node, || node))
+    }
+
+    /// Adds a CPU-side event.
+    pub fn push_op(&mut self, op: Op) {
+        self.ops.push(op);
+    }
+
+    /// Adds the begin of a CPU-side event whose end comes on its own; its duration is not read.
+    pub fn push_begin(&mut self, op: Op) {
+        self.marks.push(Mark::Begin(op));
+    }
+
+    /// Ends the innermost begun event of a thread.
+    pub fn push_end(&mut self, thread: ThreadId, time: Nanos) {
+        self.marks.push(Mark::End(thread, time));
+    }
+
+    /// Adds a device-side event.
+    pub fn push_device_event(&mut self, event: DeviceEvent) {
+        self.device_events.push(event);
+    }
+
+    /// Adds a Python frame.
+    pub fn push_frame(&mut self, frame: Frame) {
+        self.frames.push(frame);
+    }
+
+    /// Adds an allocation or a free.
+    pub fn push_memory(&mut self, event: MemoryEvent) {
+        self.memory.push(event);
+    }
+
+    /// Adds a request that could not be served.
+    pub fn push_out_of_memory(&mut self, event: OutOfMemory) {
+        self.out_of_memory.push(event);
+    }
+
+    /// Counts an event of any kind.
+    pub fn count_event(&mut self) {
+        self.events += 1;
+    }
+
+    /// Counts an event of a kind that the model does not hold, such as `s/ac2g`.
+    pub fn count_unmodelled(&mut self, label: &str) {
+        match self.unmodelled.get_mut(label) {
+            Some(count) => *count += 1,
+            None => drop(self.unmodelled.insert(label.to_owned(), 1)),
+        }
+    }
+
+    /// What the file says of itself.
+    pub fn info_mut(&mut self) -> &mut Info {
+        &mut self.info
+    }
+
+    /// The place for what was skipped or odd.
+    pub fn diagnostics_mut(&mut self) -> &mut Diagnostics {
+        &mut self.diagnostics
+    }
+
+    /// Adds all that `next`, the builder of the following piece of the same file, has seen.
+    ///
+    /// [`Info`] is not joined: whoever reads the head of a file writes it to one builder.
+    pub fn append(&mut self, next: Self) {
+        let mut ids = IdMap::default();
+        ids.strings.extend(next.strings.iter().map(|s| self.strings.intern(s)));
+        let moved = |id: StrId| ids.strings[id.index()];
+        for thread in &next.threads.values {
+            let id = self.thread_of((moved(thread.process), moved(thread.id)));
+            if thread.name != StrId::EMPTY {
+                self.threads.values[id.index()].name = moved(thread.name);
+            }
+            ids.threads.push(id);
+        }
+        for detail in &next.details.values {
+            let detail = Detail {
+                input_dims: moved(detail.input_dims),
+                input_types: moved(detail.input_types),
+                concrete_inputs: moved(detail.concrete_inputs),
+                call_stack: moved(detail.call_stack),
+            };
+            ids.details.push(DetailId(self.details.intern(detail, || detail)));
+        }
+        for device in next.devices.values {
+            ids.devices.push(DeviceId(self.devices.intern(device, || device)));
+        }
+        ids.stacks.push(StackId::NONE);
+        for node in next.stacks.values.iter().skip(1) {
+            // A caller stands before its callees, so its new id is known.
+            let node = StackNode { parent: ids.stacks[node.parent.index()], frame: moved(node.frame) };
+            ids.stacks.push(StackId(self.stacks.intern(node, || node)));
+        }
+        for (pid, name) in &next.process_names {
+            self.process_names.insert(moved(*pid), moved(*name));
+        }
+        self.marks.extend(next.marks.into_iter().map(|mark| match mark {
+            Mark::Begin(op) => Mark::Begin(Op {
+                name: moved(op.name),
+                thread: ids.threads[op.thread.index()],
+                detail: ids.details[op.detail.index()],
+                ..op
+            }),
+            Mark::End(thread, time) => Mark::End(ids.threads[thread.index()], time),
+        }));
+        self.ops.append(&next.ops, &ids);
+        self.device_events.append(&next.device_events, &ids);
+        self.frames.append(&next.frames, &ids);
+        self.memory.append(&next.memory, &ids);
+        self.out_of_memory.append(&next.out_of_memory, &ids);
+        self.events += next.events;
+        for (label, count) in next.unmodelled {
+            *self.unmodelled.entry(label).or_default() += count;
+        }
+        self.diagnostics.append(next.diagnostics);
+    }
+
+    /// The trace: ranges paired, tables in order, names given.
+    pub fn finish(mut self) -> Trace {
+        self.pair_marks();
+        if let Some(order) = by_start(self.ops.start(), self.ops.duration()) {
+            self.ops.permute(&order);
+        }
+        if let Some(order) = by_start(self.device_events.start(), self.device_events.duration()) {
+            self.device_events.permute(&order);
+        }
+        if let Some(order) = by_start(self.frames.start(), self.frames.duration()) {
+            self.frames.permute(&order);
+        }
+        if let Some(order) = by_time(self.memory.time()) {
+            self.memory.permute(&order);
+        }
+        if let Some(order) = by_time(self.out_of_memory.time()) {
+            self.out_of_memory.permute(&order);
+        }
+        self.ops.shrink();
+        self.device_events.shrink();
+        self.frames.shrink();
+        self.memory.shrink();
+        self.out_of_memory.shrink();
+        for thread in &mut self.threads.values {
+            if let Some(name) = self.process_names.get(&thread.process) {
+                thread.process_name = *name;
+            }
+        }
+        Trace {
+            strings: self.strings,
+            threads: self.threads.values,
+            details: self.details.values,
+            devices: self.devices.values,
+            stacks: self.stacks.values,
+            ops: self.ops,
+            device_events: self.device_events,
+            frames: self.frames,
+            memory: self.memory,
+            out_of_memory: self.out_of_memory,
+            info: self.info,
+            events: self.events,
+            unmodelled: self.unmodelled.into_iter().collect(),
+            kept: self.kept,
+            diagnostics: self.diagnostics,
+        }
+    }
+
+    /// Makes one event of each begin and the end that belongs to it: the next one that closes it on its thread.
+    fn pair_marks(&mut self) {
+        let mut marks = std::mem::take(&mut self.marks);
+        marks.sort_by_key(Mark::time);
+        let last = marks.last().map_or(Nanos::ZERO, Mark::time);
+        let mut open: HashMap<ThreadId, Vec<Op>> = HashMap::new();
+        for mark in marks {
+            match mark {
+                Mark::Begin(op) => open.entry(op.thread).or_default().push(op),
+                Mark::End(thread, time) => match open.get_mut(&thread).and_then(Vec::pop) {
+                    Some(op) => self.ops.push(Op { duration: time - op.start, ..op }),
+                    None => self.diagnostics.note("end-without-begin", Severity::Warning, None, || {
+                        "ends (ph E) without a begin (ph B) on their thread".into()
+                    }),
+                },
+            }
+        }
+        let mut left: Vec<Op> = open.into_values().flatten().collect();
+        left.sort_by_key(|op| (op.start, op.thread, op.name));
+        for op in left {
+            self.ops.push(Op { duration: last - op.start, unfinished: true, ..op });
+            self.diagnostics.note("begin-without-end", Severity::Warning, None, || {
+                "begins (ph B) without an end (ph E); taken to last until the last mark".into()
+            });
+        }
+    }
+}
+
+/// The order by start, longest first, then as they are; `None` where they are in that order already.
+fn by_start(start: &[Nanos], duration: &[Nanos]) -> Option<Vec<u32>> {
+    let key = |i: usize| (start[i], -duration[i]);
+    if (1..start.len()).all(|i| key(i - 1) <= key(i)) {
+        return None;
+    }
+    sorted(start.len(), key)
+}
+
+fn by_time(time: &[Nanos]) -> Option<Vec<u32>> {
+    if time.is_sorted() {
+        return None;
+    }
+    sorted(time.len(), |i| time[i])
+}
+
+fn sorted<K: Ord>(len: usize, key: impl Fn(usize) -> K) -> Option<Vec<u32>> {
+    let len = u32::try_from(len).expect("more than 2^32 events do not fit in memory");
+    let mut order: Vec<u32> = (0..len).collect();
+    // A stable merge sort: exported events come in long sorted runs, one a thread, which it joins in near linear time.
+    order.sort_by_key(|i| key(*i as usize));
+    Some(order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::OpKind;
+
+    fn op(b: &mut TraceBuilder, name: &str, tid: &str, start: i64, duration: i64) -> Op {
+        let (name, thread) = (b.intern(name), b.thread("1", tid));
+        Op::new(name, OpKind::Operator, thread, Nanos(start), Nanos(duration))
+    }
+
+    fn names(trace: &Trace) -> Vec<&str> {
+        trace.ops().name().iter().map(|n| trace.str(*n)).collect()
+    }
+
+    #[test]
+    fn rows_are_by_start_longest_first_then_file_order() {
+        let mut b = TraceBuilder::new();
+        for (name, start, duration) in [("late", 9, 1), ("short", 5, 1), ("long", 5, 3), ("twin", 5, 1)] {
+            let row = op(&mut b, name, "1", start, duration);
+            b.push_op(row);
+        }
+        assert_eq!(names(&b.finish()), ["long", "short", "twin", "late"]);
+    }
+
+    #[test]
+    fn joined_builders_are_as_one() {
+        let rows = [("a", "1", 3), ("b", "2", 2), ("c", "1", 1), ("a", "3", 0)];
+        let mut whole = TraceBuilder::new();
+        let mut joined = TraceBuilder::new();
+        for (name, tid, start) in rows {
+            let row = op(&mut whole, name, tid, start, 1);
+            whole.push_op(row);
+            let mut piece = TraceBuilder::new();
+            let row = op(&mut piece, name, tid, start, 1);
+            piece.push_op(row);
+            joined.append(piece);
+        }
+        let (whole, joined) = (whole.finish(), joined.finish());
+        assert_eq!(names(&whole), names(&joined));
+        assert_eq!(whole.ops(), joined.ops());
+        assert_eq!(whole.threads(), joined.threads());
+    }
+
+    #[test]
+    fn begins_and_ends_pair_up_innermost_first_on_their_thread() {
+        //  1: [outer [inner]    ]
+        //  2:    ]          [lost ...
+        let mut b = TraceBuilder::new();
+        for (name, tid, start) in [("outer", "1", 0), ("inner", "1", 2), ("lost", "2", 8)] {
+            let row = op(&mut b, name, tid, start, 0);
+            b.push_begin(row);
+        }
+        let (one, two) = (b.thread("1", "1"), b.thread("1", "2"));
+        b.push_end(two, Nanos(1));
+        b.push_end(one, Nanos(5));
+        b.push_end(one, Nanos(9));
+        let t = b.finish();
+        let got: Vec<_> = t.ops().iter().map(|o| (t.str(o.name), o.start.0, o.duration.0, o.unfinished)).collect();
+        assert_eq!(got, [("outer", 0, 9, false), ("inner", 2, 3, false), ("lost", 8, 1, true)]);
+        assert!(t.diagnostics().get("end-without-begin").is_some());
+        assert!(t.diagnostics().get("begin-without-end").is_some());
+    }
+
+    #[test]
+    fn stacks_share_their_outer_frames() {
+        let mut b = TraceBuilder::new();
+        let (main, f, g) = (b.intern("main"), b.intern("f"), b.intern("g"));
+        let outer = b.stack(StackId::NONE, main);
+        let (a, c) = (b.stack(outer, f), b.stack(outer, g));
+        let mut joined = TraceBuilder::new();
+        joined.intern("shift the ids");
+        joined.append(b);
+        let t = joined.finish();
+        assert_eq!(t.stacks().len(), 4);
+        assert_eq!(t.stack(a).collect::<Vec<_>>(), ["f", "main"]);
+        assert_eq!(t.stack(c).collect::<Vec<_>>(), ["g", "main"]);
+    }
+}
