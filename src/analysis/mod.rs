@@ -1,3 +1,5 @@
 //! A [`Trace`](crate::trace::Trace) to numbers: pure functions with serializable results.
 //!
 //! Nothing here reads a file, formats a number or prints. The definitions stand in the docs of each module.
+
+pub mod averages;
