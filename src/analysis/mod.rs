@@ -3,3 +3,9 @@
 //! Nothing here reads a file, formats a number or prints. The definitions stand in the docs of each module.
 
 pub mod averages;
+mod device_time;
+mod flops;
+mod net_memory;
+mod op_stacks;
+mod shapes;
+pub mod tree;
