@@ -3,6 +3,8 @@
 //! Each trace `X.pt.trace.json.gz` has an `X.truth.json.gz` beside it, written in the same process, with the rows of
 //! `prof.key_averages()`. Counts and bytes must be equal, times equal to the rounding of PyTorch's floating microseconds.
 
+#![allow(clippy::unwrap_used, reason = "a broken fixture ends the test")]
+
 mod support;
 
 use serde_json::Value;

@@ -1,5 +1,6 @@
 //! What integration tests share.
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test uses its part")]
+#![allow(clippy::unwrap_used, reason = "a broken fixture ends the test")]
 
 pub mod slow_reader;
 

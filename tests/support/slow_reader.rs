@@ -84,11 +84,11 @@ fn read_event(b: &mut TraceBuilder, event: &Object) {
     let (phase, category) = (field("ph"), field("cat").to_lowercase());
     let time = text(event, "ts").and_then(|t| Nanos::from_micros(t.as_bytes()));
     let duration = text(event, "dur").and_then(|t| Nanos::from_micros(t.as_bytes()));
-    if name == "[memory]" || name == "[OutOfMemory]" {
-        if let (Some(time), Some(bytes)) = (time, number(&args, &["Bytes"])) {
-            read_memory(b, &name, (&pid, &tid), time, Bytes(bytes), &args);
-            return;
-        }
+    if (name == "[memory]" || name == "[OutOfMemory]")
+        && let (Some(time), Some(bytes)) = (time, number(&args, &["Bytes"]))
+    {
+        read_memory(b, &name, (&pid, &tid), time, Bytes(bytes), &args);
+        return;
     }
     match (phase.as_str(), time) {
         ("M", _) => read_name(b, &name, (&pid, &tid), &args),
