@@ -144,6 +144,9 @@ struct Rows<'t> {
     shapes: Shapes,
     stacks: OpStacks,
     places: HashMap<Key, u32>,
+    /// For each name the place of its last event, which is most likely that of the next.
+    recent: Vec<u32>,
+    keys: Vec<Key>,
     rows: Vec<KeyAverage>,
     /// Start and negated duration of each row's first event, which is the order of the rows.
     first: Vec<(Nanos, Nanos)>,
@@ -159,6 +162,8 @@ impl<'t> Rows<'t> {
             shapes: Shapes::new(trace, options),
             stacks: OpStacks::new(trace, tree, options.group_by_stack_n),
             places: HashMap::new(),
+            recent: vec![0; trace.strings().len()],
+            keys: Vec::new(),
             rows: Vec::new(),
             first: Vec::new(),
         }
@@ -166,9 +171,15 @@ impl<'t> Rows<'t> {
 
     /// The place of the row of `key`, whose first event is this one if it is new.
     fn place(&mut self, key: Key, start: Nanos, duration: Nanos, top_level: bool) -> usize {
-        let Self { trace, shapes, stacks, places, rows, first, .. } = self;
-        let place = *places.entry(key).or_insert_with(|| {
+        let Self { trace, shapes, stacks, places, recent, keys, rows, first, .. } = self;
+        let mut unnamed = 0;
+        let recent = if let Name::Recorded(id) = key.name { &mut recent[id.index()] } else { &mut unnamed };
+        if keys.get(*recent as usize) == Some(&key) {
+            return *recent as usize;
+        }
+        *recent = *places.entry(key).or_insert_with(|| {
             first.push((start, -duration));
+            keys.push(key);
             let name = match key.name {
                 Name::Recorded(id) if is_step(trace.str(id)) => "ProfilerStep*",
                 Name::Recorded(id) => trace.str(id),
@@ -198,7 +209,7 @@ impl<'t> Rows<'t> {
             });
             (rows.len() - 1) as u32
         });
-        place as usize
+        *recent as usize
     }
 
     fn add_ops(&mut self) {
@@ -362,3 +373,6 @@ impl Shapes {
         self.of_detail.get(detail.index()).copied().unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests;

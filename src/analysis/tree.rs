@@ -329,3 +329,228 @@ impl Launchers {
         (0..events.len()).map(|k| launcher(k).map_or(NONE, |i| i as u32)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{DeviceEvent, DeviceEventKind, Op, TraceBuilder};
+    use proptest::prelude::*;
+
+    /// An event of a test trace: name, kind, thread, start, end, external id.
+    type Event<'a> = (&'a str, OpKind, &'a str, i64, i64, u64);
+
+    const OP: OpKind = OpKind::Operator;
+    const CALL: OpKind = OpKind::Runtime;
+
+    fn trace(events: &[Event]) -> Trace {
+        let mut b = TraceBuilder::new();
+        for (name, kind, tid, start, end, external_id) in events {
+            let (name, thread) = (b.intern(name), b.thread("1", tid));
+            b.push_op(Op {
+                external_id: *external_id,
+                ..Op::new(name, *kind, thread, Nanos(*start), Nanos(end - start))
+            });
+        }
+        b.finish()
+    }
+
+    /// Each row's name with its parent's, `-` for none and `=` for folded.
+    fn nesting(trace: &Trace) -> Vec<String> {
+        let tree = OpTree::build(trace);
+        let name = |i: usize| trace.str(trace.ops().name()[i]);
+        let line = |i: usize| match (tree.folded_into(i), tree.parent(i)) {
+            (Some(into), _) => format!("{} = {}", name(i), name(into)),
+            (None, Some(parent)) => format!("{} in {}", name(i), name(parent)),
+            (None, None) => format!("{} -", name(i)),
+        };
+        (0..tree.len()).map(line).collect()
+    }
+
+    #[test]
+    fn events_nest_by_time_on_their_thread() {
+        //  1: [a [b  [c]][d]]     2:   [e]
+        let t = trace(&[
+            ("a", OP, "1", 0, 20, 0),
+            ("b", OP, "1", 3, 12, 0),
+            ("e", OP, "2", 4, 5, 0),
+            ("c", OP, "1", 7, 12, 0),
+            ("d", OP, "1", 12, 20, 0),
+        ]);
+        assert_eq!(nesting(&t), ["a -", "b in a", "e -", "c in b", "d in a"]);
+        let tree = OpTree::build(&t);
+        let children = tree.children();
+        assert_eq!(children.of(0).collect::<Vec<_>>(), [1, 4]);
+        assert_eq!(tree.ancestors(3).collect::<Vec<_>>(), [1, 0]);
+    }
+
+    #[test]
+    fn of_two_events_that_overlap_partly_neither_is_the_others_parent() {
+        //  [a     ]
+        //     [b     ]
+        //       [c]
+        let t = trace(&[("a", OP, "1", 0, 10, 0), ("b", OP, "1", 5, 15, 0), ("c", OP, "1", 7, 9, 0)]);
+        assert_eq!(nesting(&t), ["a -", "b -", "c in b"]);
+    }
+
+    #[test]
+    fn an_instant_at_the_end_of_an_event_is_not_in_it_and_one_at_its_start_is() {
+        let t = trace(&[("a", OP, "1", 0, 10, 0), ("at start", OP, "1", 0, 0, 0), ("at end", OP, "1", 10, 10, 0)]);
+        assert_eq!(nesting(&t), ["a -", "at start in a", "at end -"]);
+    }
+
+    #[test]
+    fn of_events_with_one_span_the_first_in_the_file_is_the_outer_one() {
+        let t = trace(&[("first", OP, "1", 0, 10, 0), ("second", OP, "1", 0, 10, 0)]);
+        assert_eq!(nesting(&t), ["first -", "second in first"]);
+    }
+
+    #[test]
+    fn a_runtime_call_stands_on_the_thread_of_its_operator() {
+        //  1: [op          ]
+        //  2:    [launch]        recorded there, External id 7
+        let t = trace(&[("op", OP, "1", 0, 10, 7), ("launch", CALL, "2", 2, 5, 7), ("other", CALL, "2", 3, 4, 0)]);
+        assert_eq!(nesting(&t), ["op -", "launch in op", "other -"]);
+    }
+
+    #[test]
+    fn equal_ids_of_two_processes_are_different_ids() {
+        let mut b = TraceBuilder::new();
+        for (pid, tid, name, kind, start) in
+            [("1", "1", "op", OP, 0), ("2", "1", "op", OP, 1), ("2", "9", "launch", CALL, 2)]
+        {
+            let (name, thread) = (b.intern(name), b.thread(pid, tid));
+            b.push_op(Op { external_id: 7, ..Op::new(name, kind, thread, Nanos(start), Nanos(10 - 2 * start)) });
+        }
+        let t = b.finish();
+        let tree = OpTree::build(&t);
+        assert_eq!(tree.parent(2), Some(1));
+    }
+
+    #[test]
+    fn a_chain_of_single_children_of_one_name_is_one_call() {
+        //  [norm [norm [norm [kernel launch]]]]
+        let t = trace(&[
+            ("norm", OP, "1", 0, 20, 0),
+            ("norm", OP, "1", 1, 19, 0),
+            ("norm", OP, "1", 2, 18, 0),
+            ("launch", CALL, "1", 3, 4, 0),
+        ]);
+        assert_eq!(nesting(&t), ["norm -", "norm = norm", "norm = norm", "launch in norm"]);
+        let tree = OpTree::build(&t);
+        assert_eq!((tree.folded_into(2), tree.parent(3), tree.enclosing(3)), (Some(0), Some(0), Some(2)));
+    }
+
+    #[test]
+    fn a_child_of_the_same_name_that_is_not_alone_stays() {
+        let t = trace(&[("to", OP, "1", 0, 20, 0), ("to", OP, "1", 1, 9, 0), ("copy", OP, "1", 10, 19, 0)]);
+        assert_eq!(nesting(&t), ["to -", "to in to", "copy in to"]);
+    }
+
+    #[test]
+    fn names_of_the_profilers_own_machinery_are_left_out_and_hold_nothing() {
+        let t = trace(&[("aten::is_leaf", OP, "1", 0, 20, 0), ("a", OP, "1", 1, 9, 0)]);
+        assert_eq!(nesting(&t), ["aten::is_leaf -", "a -"]);
+        assert!(!OpTree::build(&t).is_call(0));
+    }
+
+    #[test]
+    fn a_collective_stands_alone() {
+        let t = trace(&[
+            ("nccl:all_reduce", OpKind::Annotation, "1", 0, 20, 0),
+            ("copy", OP, "1", 1, 9, 0),
+            ("nccl:all_reduce", OP, "2", 0, 20, 0),
+            ("copy", OP, "2", 1, 9, 0),
+        ]);
+        assert_eq!(nesting(&t), ["nccl:all_reduce -", "nccl:all_reduce -", "copy -", "copy in nccl:all_reduce"]);
+        assert_eq!(OpTree::build(&t).role(0), Role::Async);
+    }
+
+    #[test]
+    fn of_operators_with_one_id_the_last_to_start_before_a_kernel_launched_it() {
+        let mut b = TraceBuilder::new();
+        for start in [0, 100] {
+            let (name, thread) = (b.intern("op"), b.thread("1", "1"));
+            // Ids far apart, so that they are looked up, not indexed.
+            b.push_op(Op { external_id: u64::MAX, ..Op::new(name, OP, thread, Nanos(start), Nanos(10)) });
+        }
+        for start in [-5, 50, 150] {
+            let (name, lane) = (b.intern("kernel"), b.thread("0", "7"));
+            b.push_device_event(DeviceEvent {
+                external_id: u64::MAX,
+                ..DeviceEvent::new(name, DeviceEventKind::Kernel, lane, Nanos(start), Nanos(1))
+            });
+        }
+        let tree = OpTree::build(&b.finish());
+        assert_eq!([0, 1, 2].map(|k| tree.launcher(k)), [Some(0), Some(0), Some(1)]);
+    }
+
+    #[test]
+    fn a_trace_without_events_has_a_tree_without_rows() {
+        let tree = OpTree::build(&trace(&[]));
+        assert!(tree.is_empty());
+    }
+
+    /// The folding as PyTorch does it: passes over the whole list until one deletes nothing.
+    fn folded_by_passes(names: &[&str], parent: &mut [Option<usize>]) -> Vec<bool> {
+        let mut gone = vec![false; names.len()];
+        loop {
+            let mut changed = false;
+            for i in (0..names.len()).filter(|i| !gone[*i]).collect::<Vec<_>>() {
+                let Some(up) = parent[i] else { continue };
+                let only_child = (0..names.len()).filter(|k| !gone[*k] && parent[*k] == Some(up)).count() == 1;
+                if names[up] == names[i] && only_child {
+                    gone[i] = true;
+                    changed = true;
+                    parent.iter_mut().filter(|p| **p == Some(i)).for_each(|p| *p = Some(up));
+                }
+            }
+            if !changed {
+                return gone;
+            }
+        }
+    }
+
+    fn events() -> impl Strategy<Value = Vec<(u8, u8, i64, i64)>> {
+        proptest::collection::vec((0u8..3, 0u8..2, 0i64..30, 0i64..20), 0..25)
+    }
+
+    proptest! {
+        #[test]
+        fn any_events_nest_and_fold_as_the_rule_says_word_for_word(events in events()) {
+            let names = ["a", "b", "c"];
+            let tids = ["1", "2"];
+            let rows: Vec<Event> = events
+                .iter()
+                .map(|(name, tid, start, length)| {
+                    (names[usize::from(*name)], OP, tids[usize::from(*tid)], *start, start + length, 0)
+                })
+                .collect();
+            let t = trace(&rows);
+            let (ops, tree) = (t.ops(), OpTree::build(&t));
+            let mut parent = vec![None; ops.len()];
+            for thread in 0..t.threads().len() {
+                let mut stack: Vec<usize> = Vec::new();
+                for i in (0..ops.len()).filter(|i| ops.thread()[*i].index() == thread) {
+                    while let Some(top) = stack.last() {
+                        if ops.start()[i] >= ops.end(*top) || ops.end(i) > ops.end(*top) {
+                            stack.pop();
+                        } else {
+                            parent[i] = Some(*top);
+                            break;
+                        }
+                    }
+                    stack.push(i);
+                }
+            }
+            prop_assert_eq!((0..ops.len()).map(|i| tree.enclosing(i)).collect::<Vec<_>>(), parent.clone());
+            let names: Vec<&str> = ops.name().iter().map(|n| t.str(*n)).collect();
+            let gone = folded_by_passes(&names, &mut parent);
+            for (i, gone) in gone.iter().enumerate() {
+                prop_assert_eq!(tree.folded_into(i).is_some(), *gone);
+                if !gone {
+                    prop_assert_eq!(tree.parent(i), parent[i]);
+                }
+            }
+        }
+    }
+}
