@@ -1,6 +1,8 @@
 //! The Python stack of each operator: the frames that enclose its start on its thread, innermost first.
 //!
 //! Traces of torch 1.9 and before carry the stack in the operator itself (`Call stack`); that is used where it is there.
+//! Backward operators mostly run on a thread without Python: these have the stack of the forward operator that they
+//! belong to, as PyTorch gives it to them.
 
 use super::tree::{OpTree, Role};
 use crate::trace::{DetailId, StrId, Trace};
@@ -49,8 +51,34 @@ impl OpStacks {
                     known => known,
                 });
             }
+            all.lend_to_backward(trace, tree);
         }
         all
+    }
+
+    /// Gives operators without a stack, in or under a backward one, that of the forward operator.
+    fn lend_to_backward(&mut self, trace: &Trace, tree: &OpTree) {
+        let ops = trace.ops();
+        let process = |i: usize| trace.thread(ops.thread()[i]).process;
+        let mut forward: HashMap<(StrId, i64), u32> = HashMap::new();
+        for (i, stack) in self.of_op.iter().enumerate() {
+            if *stack != Self::NONE && ops.sequence()[i] >= 0 && ops.forward_thread()[i] == 0 {
+                // Operators without a gradient show the number that the next one with a gradient takes: the last
+                // one to show it took it.
+                forward.insert((process(i), ops.sequence()[i]), *stack);
+            }
+        }
+        let mut backward: Vec<Option<u32>> = vec![None; ops.len()];
+        for i in 0..ops.len() {
+            let is_backward = ops.forward_thread()[i] != 0 && ops.sequence()[i] >= 0;
+            backward[i] = if is_backward { Some(i as u32) } else { tree.enclosing(i).and_then(|up| backward[up]) };
+            if self.of_op[i] == Self::NONE
+                && let Some(root) = backward[i]
+            {
+                let lent = forward.get(&(process(i), ops.sequence()[root as usize]));
+                self.of_op[i] = lent.copied().unwrap_or(Self::NONE);
+            }
+        }
     }
 
     /// The number of the stack of row `i`.

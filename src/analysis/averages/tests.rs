@@ -308,6 +308,26 @@ fn stacks_are_the_innermost_frames_around_an_operators_start() {
 }
 
 #[test]
+fn backward_operators_without_frames_have_the_stack_of_their_forward_operator() {
+    //  1: [loss                 ][model       ]            frames
+    //       op of no gradient      op of number 5
+    //  2:                                          [backward of number 5 [op]]
+    let mut t = Timeline::default();
+    t.frame("loss", "1", (0, 20)).frame("model", "1", (20, 40));
+    for (name, tid, span, sequence, forward_thread) in
+        [("early", "1", (5, 6), 5, 0), ("mul", "1", (25, 26), 5, 0), ("MulBackward0", "2", (50, 60), 5, 1)]
+    {
+        let (name, thread) = (t.0.intern(name), t.thread(tid));
+        let op = Op::new(name, OpKind::Operator, thread, Nanos(span.0), Nanos(span.1 - span.0));
+        t.0.push_op(Op { sequence, forward_thread, ..op });
+    }
+    t.op("inner", "2", (52, 53), 0).op("other", "2", (70, 71), 0);
+    let averages = t.averages(&AveragesOptions { group_by_stack_n: 1, ..AveragesOptions::default() });
+    let stack = |key: &str| row(&averages, key).stack.join("");
+    assert_eq!(["early", "mul", "MulBackward0", "inner", "other"].map(stack), ["loss", "model", "model", "model", ""]);
+}
+
+#[test]
 fn old_traces_carry_the_stack_in_the_operator() {
     let mut t = Timeline::default();
     let detail = Detail { call_stack: t.0.intern("a.py(1): f;b.py(2): g;c.py(3): h"), ..Detail::NONE };
