@@ -2,6 +2,8 @@
 //!
 //! The only place that knows gzip, JSON and PyTorch's spellings.
 
+mod pickle;
+
 use crate::error::Result;
 use crate::trace::{Keep, Trace};
 use std::path::Path;
