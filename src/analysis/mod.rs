@@ -8,4 +8,5 @@ mod flops;
 mod net_memory;
 mod op_stacks;
 mod shapes;
+pub mod snapshot_stats;
 pub mod tree;

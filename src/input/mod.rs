@@ -3,6 +3,9 @@
 //! The only place that knows gzip, JSON and PyTorch's spellings.
 
 mod pickle;
+mod snapshot;
+
+pub use snapshot::read_snapshot;
 
 use crate::error::Result;
 use crate::trace::{Keep, Trace};

@@ -3,8 +3,8 @@
 use super::columns::IdMap;
 use super::{
     Detail, DetailId, Device, DeviceEvent, DeviceEvents, DeviceId, Diagnostics, Frame, Frames, Info, Keep, MemoryEvent,
-    MemoryEvents, Op, Ops, OutOfMemory, OutOfMemoryEvents, Severity, StackId, StackNode, StrId, Strings, Thread,
-    ThreadId, Trace,
+    MemoryEvents, Op, Ops, OutOfMemory, OutOfMemoryEvents, Severity, Snapshot, StackId, StackNode, StrId, Strings,
+    Thread, ThreadId, Trace,
 };
 use crate::units::Nanos;
 use hashbrown::HashMap;
@@ -28,6 +28,7 @@ pub struct TraceBuilder {
     out_of_memory: OutOfMemoryEvents,
     marks: Vec<Mark>,
     process_names: HashMap<StrId, StrId>,
+    snapshot: Option<Snapshot>,
     info: Info,
     events: u64,
     unmodelled: BTreeMap<String, u64>,
@@ -102,6 +103,7 @@ impl TraceBuilder {
             out_of_memory: OutOfMemoryEvents::default(),
             marks: Vec::new(),
             process_names: HashMap::new(),
+            snapshot: None,
             info: Info::default(),
             events: 0,
             unmodelled: BTreeMap::new(),
@@ -111,6 +113,11 @@ impl TraceBuilder {
         builder.detail(Detail::NONE);
         builder.stacks.values.push(StackNode { parent: StackId::NONE, frame: StrId::EMPTY });
         builder
+    }
+
+    /// The parts that the trace is to have.
+    pub fn kept(&self) -> Keep {
+        self.kept
     }
 
     /// The id of a string.
@@ -195,6 +202,12 @@ impl TraceBuilder {
     /// Adds a request that could not be served.
     pub fn push_out_of_memory(&mut self, event: OutOfMemory) {
         self.out_of_memory.push(event);
+    }
+
+    /// Gives the trace the allocator's snapshot, whose ids are this builder's. It is not carried over by
+    /// [`append`](Self::append): a snapshot is read in one piece.
+    pub fn set_snapshot(&mut self, snapshot: Snapshot) {
+        self.snapshot = Some(snapshot);
     }
 
     /// Counts an event of any kind.
@@ -315,6 +328,7 @@ impl TraceBuilder {
             frames: self.frames,
             memory: self.memory,
             out_of_memory: self.out_of_memory,
+            snapshot: self.snapshot,
             info: self.info,
             events: self.events,
             unmodelled: self.unmodelled.into_iter().collect(),

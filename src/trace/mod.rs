@@ -8,6 +8,7 @@ mod builder;
 mod columns;
 mod device;
 mod diagnostics;
+pub mod snapshot;
 mod strings;
 
 pub use builder::TraceBuilder;
@@ -17,6 +18,7 @@ pub use columns::{
 };
 pub use device::{Device, DeviceProperties, DeviceType};
 pub use diagnostics::{Diagnostic, Diagnostics, Severity};
+pub use snapshot::Snapshot;
 pub use strings::{StrId, Strings};
 
 use crate::units::Nanos;
@@ -181,6 +183,7 @@ pub struct Trace {
     frames: Frames,
     memory: MemoryEvents,
     out_of_memory: OutOfMemoryEvents,
+    snapshot: Option<Snapshot>,
     info: Info,
     events: u64,
     unmodelled: Vec<(String, u64)>,
@@ -271,6 +274,11 @@ impl Trace {
         &self.out_of_memory
     }
 
+    /// The allocator's state and history, where the input is a snapshot.
+    pub fn snapshot(&self) -> Option<&Snapshot> {
+        self.snapshot.as_ref()
+    }
+
     /// What the file says of itself.
     pub fn info(&self) -> &Info {
         &self.info
@@ -317,5 +325,6 @@ impl Trace {
             + self.frames.heap_bytes()
             + self.memory.heap_bytes()
             + self.out_of_memory.heap_bytes()
+            + self.snapshot.as_ref().map_or(0, Snapshot::heap_bytes)
     }
 }

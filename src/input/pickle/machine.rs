@@ -360,7 +360,7 @@ impl<R: Read> Machine<R> {
 
     fn fill_dict(&mut self, dict: usize, start: usize) -> Result<()> {
         let entries = self.stack.len() - start;
-        if entries % 2 != 0 {
+        if !entries.is_multiple_of(2) {
             return Err(Error::format("a value for each key", "a key without a value"));
         }
         if entries == 0 {
@@ -486,8 +486,7 @@ impl<R: Read> Machine<R> {
 
     fn push_str(&mut self, len: u64) -> Result<()> {
         let bytes = self.stream.slice(len)?;
-        let text = String::from_utf8_lossy(bytes);
-        let handle = intern(&mut self.document, &text, self.at)?;
+        let handle = intern(&mut self.document, bytes, self.at)?;
         self.push(handle)
     }
 
@@ -504,8 +503,7 @@ impl<R: Read> Machine<R> {
         } else {
             unescape_unicode(line).into_bytes()
         };
-        let text = String::from_utf8_lossy(&bytes);
-        let handle = intern(&mut self.document, &text, self.at)?;
+        let handle = intern(&mut self.document, &bytes, self.at)?;
         self.push(handle)
     }
 
@@ -549,7 +547,8 @@ fn too_few() -> Error {
     Error::format("a value on the pickle's stack", "too few")
 }
 
-fn intern(document: &mut Document, text: &Cow<'_, str>, at: u64) -> Result<Handle> {
+fn intern(document: &mut Document, bytes: &[u8], at: u64) -> Result<Handle> {
+    let text = String::from_utf8_lossy(bytes);
     if matches!(text, Cow::Owned(_)) {
         let (count, _) = document.lossy.get_or_insert((0, at));
         *count += 1;
@@ -558,7 +557,7 @@ fn intern(document: &mut Document, text: &Cow<'_, str>, at: u64) -> Result<Handl
     if document.strings.len() > super::PAYLOAD as usize {
         return Err(Error::new(ErrorKind::Limit("the pickle holds more than 2^29 distinct strings".into())));
     }
-    Handle::new(Kind::Str, document.strings.intern(text).index())
+    Handle::new(Kind::Str, document.strings.intern(&text).index())
 }
 
 /// Bytes from the input as part of a message.
@@ -584,7 +583,9 @@ fn unescape(text: &[u8]) -> Vec<u8> {
             }
             [b'\\', octal @ b'0'..=b'7', ..] => {
                 let digits = text[i + 1..].iter().take(3).take_while(|d| (b'0'..=b'7').contains(*d)).count();
-                let value = text[i + 2..i + 1 + digits].iter().fold(u32::from(octal - b'0'), |n, d| n * 8 + u32::from(d - b'0'));
+                let value = text[i + 2..i + 1 + digits]
+                    .iter()
+                    .fold(u32::from(octal - b'0'), |n, d| n * 8 + u32::from(d - b'0'));
                 (value as u8, 1 + digits)
             }
             [b'\\', next, ..] => match next {

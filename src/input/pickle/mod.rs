@@ -259,6 +259,11 @@ impl<'a> List<'a> {
 }
 
 impl<'a> Dict<'a> {
+    /// A number that no other dictionary of the document has.
+    pub(crate) fn identity(self) -> usize {
+        self.place
+    }
+
     /// How many entries there are.
     pub(crate) fn len(self) -> usize {
         self.iter().len()

@@ -66,7 +66,9 @@ fn code_is_refused_by_its_name_and_place() {
     assert!(text.contains("posix.system") && text.contains("at byte 19"), "{text}");
     let text = refused(b"(ios\nsystem\n.").to_string();
     assert!(text.contains("os.system"), "{text}");
-    for bytes in [&b"NR."[..], b"Nb.", b"(No.", b"NN\x81.", b"NNN\x92.", b"\x82\x01.", b"Pid\n.", b"NQ.", b"\x97.", b"\x98."] {
+    for bytes in
+        [&b"NR."[..], b"Nb.", b"(No.", b"NN\x81.", b"NNN\x92.", b"\x82\x01.", b"Pid\n.", b"NQ.", b"\x97.", b"\x98."]
+    {
         let error = refused(bytes);
         assert!(error.to_string().contains("plain data"), "{error}");
         assert!(error.offset().is_some());
@@ -144,7 +146,20 @@ fn a_pickle_cut_short_or_wrong_is_an_error_with_its_place() {
             assert!(read_all(&sample[..end]).is_err(), "{end}");
         }
     }
-    for bytes in [&b"."[..], b"a.", b"]a.", b"u.", b"NK\x01a.", b"}K\x01s.", b"}(K\x01u.", b"(.", b"h\x00.", b"\x80\x06.", b"\xff.", b"(0K\x010."] {
+    for bytes in [
+        &b"."[..],
+        b"a.",
+        b"]a.",
+        b"u.",
+        b"NK\x01a.",
+        b"}K\x01s.",
+        b"}(K\x01u.",
+        b"(.",
+        b"h\x00.",
+        b"\x80\x06.",
+        b"\xff.",
+        b"(0K\x010.",
+    ] {
         assert!(refused(bytes).offset().is_some(), "{bytes:?}");
     }
     // A mark protects what lies below it.

@@ -1,0 +1,197 @@
+//! Snapshots against what PyTorch said of the same process (`*.snapshot.truth.json.gz`).
+
+use serde_json::Value;
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+use tracetool::analysis::snapshot_stats::{Cause, PoolStats, device_stats, out_of_memory};
+use tracetool::input::{ReadOptions, read_snapshot};
+use tracetool::trace::snapshot::Action;
+use tracetool::trace::{Device, StackId, Trace};
+use tracetool::units::Bytes;
+
+fn folders() -> [PathBuf; 2] {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    [root.join("testdata"), root.join("../shared/traces/h200")]
+}
+
+/// A file of the test data, or of the larger set where that is at hand.
+fn find(name: &str) -> Option<PathBuf> {
+    let found = folders().iter().map(|folder| folder.join(name)).find(|path| path.exists());
+    if found.is_none() {
+        eprintln!("skipped: {name} is not here");
+    }
+    found
+}
+
+fn public(name: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/traces/public").join(name);
+    if !path.exists() {
+        eprintln!("skipped: {name} is not here");
+        return None;
+    }
+    Some(path)
+}
+
+fn read(path: &PathBuf) -> Trace {
+    read_snapshot(File::open(path).unwrap(), &ReadOptions::default()).unwrap()
+}
+
+fn snapshot(name: &str) -> Option<Trace> {
+    find(&format!("{name}.snapshot.pickle.gz")).map(|path| read(&path))
+}
+
+fn truth(name: &str) -> Option<Value> {
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(File::open(find(name)?).unwrap()).read_to_string(&mut text).unwrap();
+    Some(serde_json::from_str(&text).unwrap())
+}
+
+const WITH_TRUTH: [&str; 4] = ["snap_frag", "snap_oom", "snap_long", "threeway"];
+
+#[test]
+fn current_figures_equal_memory_stats() {
+    for name in WITH_TRUTH {
+        let (Some(trace), Some(truth)) = (snapshot(name), truth(&format!("{name}.snapshot.truth.json.gz"))) else {
+            continue;
+        };
+        let stats = device_stats(trace.snapshot().unwrap());
+        assert_eq!(stats.len(), 1);
+        let check = |pool: &str, own: &PoolStats| {
+            let told = |stat: &str| truth["memory_stats"][format!("{stat}.{pool}.current")].as_i64().unwrap();
+            for (stat, value) in [
+                ("allocated_bytes", own.allocated_bytes.0),
+                ("allocation", own.allocation_count as i64),
+                ("active_bytes", own.active_bytes.0),
+                ("active", own.active_count as i64),
+                ("requested_bytes", own.requested_bytes.0),
+                ("reserved_bytes", own.reserved_bytes.0),
+                ("segment", own.segment_count as i64),
+                ("inactive_split_bytes", own.inactive_split_bytes.0),
+                ("inactive_split", own.inactive_split_count as i64),
+            ] {
+                assert_eq!(value, told(stat), "{name} {stat}.{pool}");
+            }
+        };
+        check("all", &stats[0].all);
+        check("large_pool", &stats[0].large_pool);
+        check("small_pool", &stats[0].small_pool);
+    }
+}
+
+#[test]
+fn a_history_from_the_start_has_the_peaks_and_sums_of_memory_stats() {
+    for name in WITH_TRUTH {
+        let (Some(trace), Some(truth)) = (snapshot(name), truth(&format!("{name}.snapshot.truth.json.gz"))) else {
+            continue;
+        };
+        let told = |stat: &str| Bytes(truth["memory_stats"][stat].as_i64().unwrap());
+        let memory = trace.memory();
+        let gross = |sign: i64| -> Bytes { memory.bytes().iter().map(|b| Bytes((b.0 * sign).max(0))).sum() };
+        assert_eq!(memory.total_allocated().iter().copied().max(), Some(told("allocated_bytes.all.peak")), "{name}");
+        assert_eq!(gross(1), told("allocated_bytes.all.allocated"), "{name}");
+        assert_eq!(gross(-1), told("allocated_bytes.all.freed"), "{name}");
+        let history = &trace.snapshot().unwrap().histories[0];
+        let segments =
+            |action| -> Bytes { history.entries.iter().filter(|e| e.action == action).map(|e| e.size).sum() };
+        assert_eq!(segments(Action::SegmentAlloc), told("reserved_bytes.all.allocated"), "{name}");
+        assert_eq!(segments(Action::SegmentFree), told("reserved_bytes.all.freed"), "{name}");
+        let requested: Bytes = history.entries.iter().filter(|e| e.action == Action::Alloc).map(|e| e.requested).sum();
+        assert_eq!(requested, told("requested_bytes.all.allocated"), "{name}");
+        assert_eq!(trace.out_of_memory().len() as i64, told("num_ooms").0, "{name}");
+        assert!(trace.diagnostics().is_empty(), "{name}: {:?}", trace.diagnostics());
+    }
+}
+
+#[test]
+fn totals_follow_each_other_and_end_at_the_blocks() {
+    let others = ["snapshot_ring_buffer/memory_snapshot.pickle", "snapshot_expandable/output.pickle"];
+    let others = others.iter().filter_map(|name| public(name)).map(|path| read(&path));
+    let own = ["snap_frag", "snap_oom", "gpt_snapshot", "threeway"];
+    for trace in own.iter().filter_map(|name| snapshot(name)).chain(others) {
+        let memory = trace.memory();
+        assert!(!memory.is_empty());
+        for i in 1..memory.len() {
+            assert_eq!(memory.total_allocated()[i - 1] + memory.bytes()[i], memory.total_allocated()[i]);
+            assert!(memory.time()[i - 1] <= memory.time()[i]);
+        }
+        assert!(memory.total_allocated().iter().all(|total| *total >= Bytes::ZERO));
+        let stats = device_stats(trace.snapshot().unwrap());
+        assert_eq!(memory.total_allocated().last(), Some(&stats[0].all.allocated_bytes));
+        assert_eq!(memory.total_reserved().last(), Some(&stats[0].all.reserved_bytes));
+    }
+}
+
+#[test]
+fn what_was_allocated_before_the_history_is_there_from_its_start() {
+    let Some(trace) = snapshot("gpt_snapshot") else { return };
+    let memory = trace.memory();
+    assert_eq!(memory.total_allocated()[0] - memory.bytes()[0], Bytes(60_874_752));
+    if let Some(truth) = truth("gpt_snapshot.truth.json.gz") {
+        let told = |stat: &str| truth["memory_stats"][stat].as_i64().map(Bytes);
+        assert_eq!(memory.total_allocated().iter().copied().max(), told("allocated_bytes.all.peak"));
+    }
+}
+
+#[test]
+fn a_failed_request_is_explained() {
+    let Some(trace) = snapshot("snap_oom") else { return };
+    let failed = out_of_memory(trace.snapshot().unwrap());
+    assert_eq!(failed.len(), 1);
+    assert_eq!(failed[0].requested_bytes, Bytes(512 << 20));
+    let cache = failed[0].cache.unwrap();
+    let event = trace.out_of_memory().get(0);
+    assert_eq!(cache.reserved_bytes, event.total_reserved);
+    assert_eq!(cache.active_bytes, event.total_allocated);
+    assert_eq!(cache.free_bytes, cache.reserved_bytes - cache.active_bytes);
+    assert!(cache.largest_fitting_bytes < failed[0].requested_bytes);
+    // The run was held to 2 % of the card by set_per_process_memory_fraction.
+    assert_eq!(cache.cause, Cause::Limited);
+}
+
+#[test]
+fn fragmentation_on_purpose_is_seen() {
+    let Some(trace) = snapshot("snap_frag") else { return };
+    let stats = &device_stats(trace.snapshot().unwrap())[0];
+    assert_eq!(stats.fragmentation.free_bytes, Bytes(600_834_048));
+    assert_eq!(stats.fragmentation.largest_free_block_bytes, Bytes(13 << 20));
+    assert_eq!(stats.fragmentation.releasable_bytes, Bytes::ZERO);
+    let segments: Bytes = stats.segments.iter().map(|s| s.free_bytes).sum();
+    assert_eq!(segments, stats.fragmentation.free_bytes);
+}
+
+#[test]
+fn stacks_are_frames_from_the_innermost_and_annotations_are_ranges() {
+    let Some(trace) = snapshot("gpt_snapshot") else { return };
+    let with_stack = trace.memory().stack().iter().filter(|s| **s != StackId::NONE).count();
+    assert_eq!(with_stack, trace.memory().len());
+    let frames: Vec<_> = trace.stack(trace.memory().stack()[5]).filter(|frame| frame.contains("cases.py(")).collect();
+    assert!(frames[0].ends_with("cases.py(120): forward"), "{frames:?}");
+    assert!(frames[1].ends_with("cases.py(136): step"), "{frames:?}");
+    assert!(frames[frames.len() - 1].ends_with("cases.py(410): <module>"), "{frames:?}");
+    let names: Vec<_> = trace.ops().name().iter().map(|n| trace.str(*n)).collect();
+    assert!(names.contains(&"Optimizer.step#AdamW.step"), "{names:?}");
+    assert_eq!(trace.devices(), [Device::cuda(0)]);
+    let base = trace.info().base_time.unwrap().0;
+    assert!((1_796_000_000..1_797_000_000).contains(&(base / 1_000_000_000)));
+}
+
+#[test]
+fn public_snapshots_are_read() {
+    if let Some(path) = public("snapshot_ring_buffer/memory_snapshot.pickle") {
+        let trace = read(&path);
+        let stats = &device_stats(trace.snapshot().unwrap())[0];
+        // Sums over the file's own `allocated_size`, `active_size` and `total_size`.
+        assert_eq!(stats.all.allocated_bytes, Bytes(3_072_871_424));
+        assert_eq!(stats.all.reserved_bytes, Bytes(4_238_344_192));
+        assert_eq!(trace.memory().len(), 4324);
+        assert!(trace.diagnostics().is_empty());
+    }
+    if let Some(path) = public("snapshot_expandable/output.pickle") {
+        let trace = read(&path);
+        let snapshot = trace.snapshot().unwrap();
+        assert_eq!(snapshot.segments.len(), 5);
+        assert!(snapshot.segments.iter().all(|s| s.expandable));
+        assert_eq!(trace.memory().len(), 1040);
+    }
+}
