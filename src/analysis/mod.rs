@@ -2,6 +2,7 @@
 //!
 //! Nothing here reads a file, formats a number or prints. The definitions stand in the docs of each module.
 
+pub mod allocations;
 pub mod averages;
 mod device_time;
 mod flops;
@@ -9,4 +10,5 @@ mod net_memory;
 mod op_stacks;
 mod shapes;
 pub mod snapshot_stats;
+mod spans;
 pub mod tree;
