@@ -3,12 +3,23 @@
 //! Nothing here reads a file, formats a number or prints. The definitions stand in the docs of each module.
 
 pub mod allocations;
+mod attention;
 pub mod averages;
+pub mod categories;
+pub mod context;
 mod device_time;
+mod dims;
 mod flops;
+mod forward;
+pub mod grouping;
 mod net_memory;
 mod op_stacks;
+pub mod owners;
 mod shapes;
 pub mod snapshot_stats;
 mod spans;
+pub mod step_spans;
+#[cfg(test)]
+mod testing;
+mod transfers;
 pub mod tree;

@@ -38,7 +38,12 @@ pub(crate) struct Placement {
     pub(crate) at: Vec<u32>,
 }
 
-impl Spans<'_> {
+impl<'a> Spans<'a> {
+    /// Spans of these columns, which are of one length and in that order.
+    pub(crate) fn new(start: &'a [Nanos], duration: &'a [Nanos], thread: &'a [ThreadId]) -> Self {
+        Self { start, duration, thread }
+    }
+
     fn end(&self, i: u32) -> Nanos {
         self.start[i as usize] + self.duration[i as usize]
     }

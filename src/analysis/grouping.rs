@@ -1,0 +1,215 @@
+//! What allocations can be grouped by, one list for all commands, and the key of each under it.
+
+use super::categories::{Categories, CategoryRules};
+use super::context::{Context, PathId, RecordedStack, is_user_frame, recorded_stack};
+use super::owners::{AttributeTo, OUTSIDE, Owners};
+use super::step_spans::StepSpans;
+use crate::trace::{StrId, Trace};
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+
+/// What to group allocations by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GroupBy {
+    /// The owner: operator or annotation.
+    #[default]
+    Op,
+    /// The family of operators.
+    Category,
+    /// The path of modules.
+    Module,
+    /// The frames of the user's code, innermost first.
+    Stack,
+    /// The owner with its input shapes.
+    Shape,
+    /// Forward, backward, optimizer or other.
+    Phase,
+    /// The step.
+    Step,
+    /// The thread that allocated.
+    Thread,
+    /// The device.
+    Device,
+    /// The innermost annotation that is no step.
+    Annotation,
+}
+
+impl GroupBy {
+    /// All of them, in the order in which they are listed to users.
+    pub const ALL: [Self; 10] = [
+        Self::Op,
+        Self::Category,
+        Self::Module,
+        Self::Stack,
+        Self::Shape,
+        Self::Phase,
+        Self::Step,
+        Self::Thread,
+        Self::Device,
+        Self::Annotation,
+    ];
+
+    /// The word on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Op => "op",
+            Self::Category => "category",
+            Self::Module => "module",
+            Self::Stack => "stack",
+            Self::Shape => "shape",
+            Self::Phase => "phase",
+            Self::Step => "step",
+            Self::Thread => "thread",
+            Self::Device => "device",
+            Self::Annotation => "annotation",
+        }
+    }
+}
+
+impl FromStr for GroupBy {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let words = || Self::ALL.map(Self::name).join(", ");
+        Self::ALL
+            .into_iter()
+            .find(|g| g.name() == word)
+            .ok_or_else(|| format!("expected one of {}, found {word:?}", words()))
+    }
+}
+
+/// Everything that can be said of the allocations of a trace: owners, surroundings, categories.
+#[derive(Debug)]
+pub struct Attribution<'t> {
+    /// Operators and annotations.
+    pub owners: Owners<'t>,
+    /// Steps, phases, modules, frames.
+    pub context: Context<'t>,
+    rules: CategoryRules,
+    categories: std::sync::OnceLock<Categories>,
+}
+
+impl<'t> Attribution<'t> {
+    /// What can be said of the allocations of a trace with these steps, by these rules.
+    pub fn build(trace: &'t Trace, steps: StepSpans, rules: CategoryRules) -> Self {
+        let (owners, context) = (Owners::build(trace), Context::new(trace, steps));
+        Self { owners, context, rules, categories: std::sync::OnceLock::new() }
+    }
+
+    /// The categories, found at the first question.
+    pub fn categories(&self) -> &Categories {
+        self.categories.get_or_init(|| Categories::build(&self.owners, &self.rules))
+    }
+
+    /// The groups of the allocations `events`, rows of [`Trace::memory`].
+    pub fn group(&self, events: impl IntoIterator<Item = usize>, by: GroupBy, level: AttributeTo) -> Groups {
+        let mut groups = Groups::default();
+        let (mut of_key, mut of_text) = (HashMap::new(), HashMap::new());
+        for event in events {
+            let group = *of_key.entry(self.key(event, by, level)).or_insert_with_key(|key| {
+                let text = self.text(*key, by);
+                *of_text.entry(text.clone()).or_insert_with(|| {
+                    groups.keys.push(text);
+                    groups.keys.len() as u32 - 1
+                })
+            });
+            groups.of.push(group);
+        }
+        groups
+    }
+
+    /// The key of the allocation `event` as text.
+    pub fn key_text(&self, event: usize, by: GroupBy, level: AttributeTo) -> String {
+        self.text(self.key(event, by, level), by)
+    }
+
+    fn key(&self, event: usize, by: GroupBy, level: AttributeTo) -> Key<'t> {
+        let trace = self.owners.trace();
+        let op = |op: Option<usize>| op.map_or(Key::Nothing, |op| Key::Name(trace.ops().name()[op]));
+        match by {
+            GroupBy::Op => op(self.owners.owner(event, level)),
+            GroupBy::Category => Key::Index(self.categories().of_event(&self.owners, event)),
+            GroupBy::Module => self.context.module(&self.owners, event).map_or(Key::Nothing, Key::Path),
+            GroupBy::Stack => match recorded_stack(&self.owners, event) {
+                Some(stack) => Key::Recorded(stack),
+                None => self.context.stack(&self.owners, event).map_or(Key::Nothing, Key::Path),
+            },
+            GroupBy::Shape => match self.owners.owner(event, level) {
+                Some(op) => Key::Shape(trace.ops().name()[op], trace.detail(trace.ops().detail()[op]).input_dims),
+                None => Key::Nothing,
+            },
+            GroupBy::Phase => Key::Word(self.context.phase(&self.owners, event).name()),
+            GroupBy::Step => self.context.step(event).map_or(Key::Nothing, Key::Index),
+            GroupBy::Thread => Key::Index(trace.memory().thread()[event].index()),
+            GroupBy::Device => Key::Index(trace.memory().device()[event].index()),
+            GroupBy::Annotation => op(self.context.annotation(&self.owners, event)),
+        }
+    }
+
+    fn text(&self, key: Key<'t>, by: GroupBy) -> String {
+        let trace = self.owners.trace();
+        match (key, by) {
+            (Key::Nothing, _) => nothing(by).to_owned(),
+            (Key::Name(name), _) => trace.str(name).to_owned(),
+            (Key::Word(word), _) => word.to_owned(),
+            (Key::Shape(name, dims), _) => format!("{} {}", trace.str(name), trace.str(dims)).trim_end().to_owned(),
+            (Key::Path(path), GroupBy::Module) => self.context.module_text(path),
+            (Key::Path(path), _) => self.context.names(path).collect::<Vec<_>>().join("; "),
+            (Key::Recorded(stack), _) => recorded_text(trace, stack),
+            (Key::Index(i), GroupBy::Category) => self.categories().names()[i].clone(),
+            (Key::Index(i), GroupBy::Step) => self.context.steps().steps()[i].label.clone(),
+            (Key::Index(i), GroupBy::Thread) => thread_text(trace, i),
+            (Key::Index(i), _) => trace.devices()[i].to_string(),
+        }
+    }
+}
+
+/// The key of what has no place in a grouping.
+fn nothing(by: GroupBy) -> &'static str {
+    match by {
+        GroupBy::Module => "(outside any module)",
+        GroupBy::Stack => "(no Python frames)",
+        GroupBy::Step => "(outside any step)",
+        GroupBy::Annotation => "(outside any annotation)",
+        _ => OUTSIDE,
+    }
+}
+
+fn thread_text(trace: &Trace, i: usize) -> String {
+    let thread = trace.threads()[i];
+    let (process, id, name) = (trace.str(thread.process), trace.str(thread.id), trace.str(thread.name));
+    if name.is_empty() { format!("{process}/{id}") } else { format!("{process}/{id} {name}") }
+}
+
+/// The frames of the user's own code, else all of them.
+fn recorded_text(trace: &Trace, stack: RecordedStack<'_>) -> String {
+    let frames: Vec<&str> = match stack {
+        RecordedStack::Nodes(stack) => trace.stack(stack).collect(),
+        RecordedStack::Text(text) => text.split(';').collect(),
+    };
+    let user: Vec<&str> = frames.iter().copied().filter(|f| is_user_frame(f)).collect();
+    if user.is_empty() { frames.join("; ") } else { user.join("; ") }
+}
+
+/// What tells groups apart, before it is text. Different keys can have one text.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Key<'t> {
+    Nothing,
+    Name(StrId),
+    Word(&'static str),
+    Index(usize),
+    Path(PathId),
+    Shape(StrId, StrId),
+    Recorded(RecordedStack<'t>),
+}
+
+/// Allocations in groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Groups {
+    /// The distinct keys, in the order of the first allocation of each.
+    pub keys: Vec<String>,
+    /// For each allocation the index of its key.
+    pub of: Vec<u32>,
+}
