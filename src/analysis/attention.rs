@@ -8,8 +8,8 @@
 //! A router, a classifier and a loss run a softmax as well, but over what an unbatched product made, or their weights go
 //! into none. Shapes make this exact; in a trace without any, order and names decide and the result is a guess.
 
-use super::dims::{elements, shapes};
 use super::owners::Owners;
+use super::shapes::{self, Shape};
 use crate::trace::{DetailId, OpKind, ThreadId};
 use hashbrown::HashMap;
 
@@ -75,8 +75,8 @@ pub(super) fn find(owners: &Owners<'_>) -> Attention {
     let parts = owners.by_name(part);
     let names = trace.ops().name();
     let known = trace.details().iter().any(|d| !trace.str(d.input_dims).is_empty());
-    let shapes =
-        if known { trace.details().iter().map(|d| shapes(trace.str(d.input_dims))).collect() } else { Vec::new() };
+    let shapes: Vec<Vec<Vec<i64>>> =
+        if known { trace.details().iter().map(|d| tensors(trace.str(d.input_dims))).collect() } else { Vec::new() };
     let part_of = |i: usize| if trace.ops().kind()[i] == OpKind::Operator { parts.of(names[i]) } else { Part::None };
     let stretches =
         Finder { owners, shapes: &shapes, part_of: &part_of, lanes: HashMap::new(), found: Vec::new() }.run();
@@ -191,6 +191,20 @@ impl<F: Fn(usize) -> Part> Finder<'_, '_, F> {
     }
 }
 
+/// The shape of each input; `[]` for one that is no tensor.
+fn tensors(input_dims: &str) -> Vec<Vec<i64>> {
+    let sizes = |shape| match shape {
+        Shape::Tensor(sizes) => sizes,
+        Shape::Other => Vec::new(),
+    };
+    shapes::parse(input_dims).unwrap_or_default().into_iter().map(sizes).collect()
+}
+
+/// The number of elements of a tensor of this shape.
+fn elements(shape: &[i64]) -> i64 {
+    shape.iter().fold(1, |n, size| n.saturating_mul(*size))
+}
+
 /// Whether `batch` matrices at once make up scores of this shape: the product of its sizes from the first on, short of
 /// the last two. A product that shares one factor over the whole batch, as a router's does, has a batch of 1.
 fn is_batch_of(batch: i64, scores: &[i64]) -> bool {
@@ -261,5 +275,160 @@ impl Open {
             _ => false,
         };
         shapes.is_none_or(|shapes| shapes.iter().any(fits))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Build, span};
+    use super::*;
+
+    /// Operators one after the other (name, shapes), each 8 ns long; an indented name stands in the one before it.
+    fn marked(ops: &[(&str, &str)]) -> Vec<String> {
+        let mut b = Build::default();
+        let mut time = 0;
+        for (i, (name, dims)) in ops.iter().enumerate() {
+            let inside = |k: usize| ops.get(k).is_some_and(|(n, _)| n.starts_with("  "));
+            time += if inside(i) { 1 } else { 10 };
+            let end = if inside(i) { time + 1 } else { time + 9 };
+            b.span(span(name.trim_start(), time, end).dims(dims));
+        }
+        let trace = b.finish();
+        let found = find(&Owners::build(&trace));
+        let names = trace.ops().name().iter().map(|n| trace.str(*n));
+        names.zip(&found.marks).filter(|(_, m)| **m).map(|(n, _)| n.to_owned()).collect()
+    }
+
+    #[test]
+    fn scores_are_followed_from_the_product_that_makes_them_to_the_one_that_takes_them() {
+        let got = marked(&[
+            ("aten::linear", "[[2, 16, 32], [32, 32], [32]]"),
+            ("  aten::addmm", "[[32], [32, 32], [32, 32]]"),
+            ("aten::matmul", "[[2, 4, 16, 8], [2, 4, 8, 16]]"),
+            ("  aten::bmm", "[[8, 16, 8], [8, 8, 16]]"),
+            ("aten::div", "[[2, 4, 16, 16], []]"),
+            ("aten::triu", "[[16, 16], []]"),
+            ("aten::masked_fill", "[[2, 4, 16, 16], [16, 16], []]"),
+            ("aten::softmax", "[[2, 4, 16, 16], [], []]"),
+            ("aten::gelu", "[[2, 16, 32], []]"),
+            ("aten::dropout", "[[2, 4, 16, 16], [], []]"),
+            ("aten::matmul", "[[2, 4, 16, 16], [2, 4, 16, 8]]"),
+            ("  aten::bmm", "[[8, 16, 16], [8, 16, 8]]"),
+            ("aten::reshape", "[[2, 16, 4, 8], []]"),
+            ("aten::linear", "[[2, 16, 32], [32, 32], [32]]"),
+            ("  aten::addmm", "[[32], [32, 32], [32, 32]]"),
+        ]);
+        let want = [
+            "aten::matmul",
+            "aten::bmm",
+            "aten::div",
+            "aten::triu",
+            "aten::masked_fill",
+            "aten::softmax",
+            "aten::dropout",
+            "aten::matmul",
+        ];
+        assert_eq!(got, want);
+    }
+
+    #[test]
+    fn attention_across_two_lengths_and_with_shared_keys_is_found() {
+        let across = [
+            ("aten::bmm", "[[8, 5, 4], [8, 4, 7]]"),
+            ("aten::softmax", "[[2, 4, 5, 7], [], []]"),
+            ("aten::bmm", "[[8, 5, 7], [8, 7, 4]]"),
+        ];
+        // Multi-query: keys are shared by the heads, which fold into the queries. Grouped: five sizes.
+        let multi_query = [
+            ("aten::bmm", "[[2, 20, 4], [2, 4, 7]]"),
+            ("aten::softmax", "[[2, 4, 5, 7], [], []]"),
+            ("aten::bmm", "[[2, 20, 7], [2, 7, 4]]"),
+        ];
+        let grouped = [
+            ("aten::bmm", "[[4, 10, 4], [4, 4, 7]]"),
+            ("aten::softmax", "[[2, 2, 2, 5, 7], [], []]"),
+            ("aten::bmm", "[[4, 10, 7], [4, 7, 4]]"),
+        ];
+        let one_token = [
+            ("aten::baddbmm", "[[8, 1, 7], [8, 1, 4], [8, 4, 7], [], []]"),
+            ("aten::softmax", "[[8, 1, 7], [], []]"),
+            ("aten::bmm", "[[8, 1, 7], [8, 7, 4]]"),
+        ];
+        // Values to the left, so that the weights stand transposed on the right.
+        let transposed = [
+            ("aten::bmm", "[[8, 5, 4], [8, 4, 7]]"),
+            ("aten::softmax", "[[2, 4, 5, 7], [], []]"),
+            ("aten::bmm", "[[8, 4, 7], [8, 7, 5]]"),
+        ];
+        for ops in [across, multi_query, grouped, one_token, transposed] {
+            assert_eq!(marked(&ops).len(), 3, "{ops:?}");
+        }
+    }
+
+    #[test]
+    fn routers_classifiers_and_losses_are_no_attention() {
+        let linear_router = [
+            ("aten::mm", "[[32, 16], [16, 8]]"),
+            ("aten::softmax", "[[2, 16, 8], [], []]"),
+            ("aten::bmm", "[[32, 1, 8], [32, 8, 16]]"),
+        ];
+        let einsum_router = [
+            ("aten::bmm", "[[1, 32, 16], [1, 16, 8]]"),
+            ("aten::softmax", "[[2, 16, 8], [], []]"),
+            ("aten::bmm", "[[32, 1, 8], [32, 8, 16]]"),
+        ];
+        let classifier = [
+            ("aten::addmm", "[[10], [32, 64], [64, 10]]"),
+            ("aten::softmax", "[[32, 10], [], []]"),
+            ("aten::mm", "[[32, 10], [10, 4]]"),
+        ];
+        let vocabulary = [
+            ("aten::mm", "[[32, 64], [64, 512]]"),
+            ("aten::log_softmax", "[[2, 16, 512], [], []]"),
+            ("aten::bmm", "[[2, 16, 512], [2, 512, 4]]"),
+        ];
+        // A product of the right size went before, but another made what the softmax ran over.
+        let stale = [
+            ("aten::bmm", "[[2, 16, 4], [2, 4, 8]]"),
+            ("aten::mm", "[[32, 64], [64, 8]]"),
+            ("aten::softmax", "[[2, 16, 8], [], []]"),
+        ];
+        for ops in [linear_router, einsum_router, classifier, vocabulary, stale] {
+            assert!(marked(&ops).is_empty(), "{ops:?}");
+        }
+        let ends_in_no_product = [("aten::bmm", "[[2, 16, 4], [2, 4, 8]]"), ("aten::softmax", "[[2, 16, 8], [], []]")];
+        assert!(marked(&ends_in_no_product).is_empty());
+    }
+
+    #[test]
+    fn without_shapes_order_decides_and_the_result_is_a_guess() {
+        let mut b = Build::default();
+        let names = [
+            "aten::mm",
+            "aten::bmm",
+            "aten::div",
+            "aten::softmax",
+            "aten::bmm",
+            "aten::mm",
+            "aten::softmax",
+            "aten::bmm",
+        ];
+        for (i, name) in names.iter().enumerate() {
+            let at = 10 * i as i64;
+            b.span(span(name, at, at + 9));
+        }
+        let trace = b.finish();
+        let found = find(&Owners::build(&trace));
+        assert_eq!(found.marks, [false, true, true, true, true, false, false, false]);
+        assert!(found.is_guess);
+    }
+
+    #[test]
+    fn threads_do_not_mix() {
+        let mut b = Build::default();
+        b.span(span("aten::bmm", 0, 9).dims("[[8, 5, 4], [8, 4, 7]]"));
+        b.span(span("aten::softmax", 10, 19).on("2").dims("[[8, 5, 7]]"));
+        b.span(span("aten::bmm", 20, 29).dims("[[8, 5, 7], [8, 7, 4]]"));
+        assert!(find(&Owners::build(&b.finish())).marks.is_empty());
     }
 }

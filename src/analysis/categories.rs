@@ -228,3 +228,104 @@ fn by_name(owners: &Owners<'_>, rules: &CategoryRules) -> NameTable<NameMatch> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Build, Span, span};
+    use super::*;
+
+    fn category(spans: Vec<Span>, tid: &str, at: i64) -> String {
+        category_by(&CategoryRules::default(), spans, tid, at)
+    }
+
+    fn category_by(rules: &CategoryRules, spans: Vec<Span>, tid: &str, at: i64) -> String {
+        let mut b = Build::default();
+        spans.into_iter().for_each(|s| b.span(s));
+        b.alloc_on(tid, at, 1, 8);
+        let trace = b.finish();
+        let owners = Owners::build(&trace);
+        let categories = Categories::build(&owners, rules);
+        categories.names()[categories.of_event(&owners, 0)].clone()
+    }
+
+    #[test]
+    fn the_innermost_operator_that_a_rule_knows_decides() {
+        let names = ["aten::layer_norm", "aten::native_layer_norm", "aten::empty"];
+        let spans = names.iter().enumerate().map(|(i, n)| span(n, i as i64, 20 - i as i64)).collect();
+        assert_eq!(category(spans, "1", 10), "normalization");
+        let cast = vec![span("aten::linear", 0, 20), span("aten::_to_copy", 1, 19), span("aten::empty_strided", 2, 18)];
+        assert_eq!(category(cast, "1", 10), "cast");
+        assert_eq!(category(vec![span("mine::thing", 0, 20)], "1", 10), OTHER);
+        assert_eq!(category(vec![], "1", 10), OTHER);
+    }
+
+    #[test]
+    fn a_backward_operator_that_no_rule_knows_takes_the_category_of_its_forward_one() {
+        let spans = vec![span("aten::gelu", 0, 9).sequence(3), span("mine::backward", 20, 40).on("2").backward(3, 1)];
+        assert_eq!(category(spans, "2", 30), "activation");
+    }
+
+    #[test]
+    fn everything_in_a_fused_attention_and_behind_its_backward_is_attention() {
+        let sdpa = span("aten::_scaled_dot_product_attention_math", 0, 20);
+        let inside = span("aten::bmm", 5, 15).sequence(4);
+        assert_eq!(category(vec![sdpa.clone(), inside.clone()], "1", 10), "attention");
+        let backward = span("BmmBackward0", 30, 50).on("2").backward(4, 1);
+        let product = span("aten::bmm", 31, 49).on("2");
+        assert_eq!(category(vec![sdpa, inside, backward, product], "2", 40), "attention");
+    }
+
+    #[test]
+    fn everything_in_an_optimizers_step_is_the_optimizers() {
+        let spans = vec![span("Optimizer.step#SGD.step", 0, 20), span("aten::mul", 5, 15)];
+        assert_eq!(category(spans, "1", 10), "optimizer");
+    }
+
+    #[test]
+    fn names_that_sound_alike_are_told_apart() {
+        for (name, want) in [
+            ("aten::upsample_bilinear2d", OTHER),
+            ("aten::linalg_vector_norm", "reduction"),
+            ("aten::log_softmax", "loss"),
+            ("aten::softmax", "activation"),
+            ("aten::nll_loss_forward", "loss"),
+            ("aten::cudnn_convolution", "convolution"),
+            ("aten::conv_transpose2d", "convolution"),
+            ("aten::embedding_dense_backward", "embedding"),
+            ("aten::addmm", "linear"),
+            ("aten::addcmul", "elementwise"),
+            ("aten::max_pool2d_with_indices", "reduction"),
+        ] {
+            assert_eq!(category(vec![span(name, 0, 9)], "1", 5), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, name, want) in [
+            ("aten::mm", "aten::mm", true),
+            ("aten::mm", "aten::mm_", false),
+            ("aten::conv*", "aten::conv2d", true),
+            ("*norm", "aten::norm", true),
+            ("*a*b", "xaybzb", true),
+            ("a*a", "a", false),
+            ("*", "", true),
+            ("a**b", "ab", true),
+        ] {
+            assert_eq!(matches(pattern, name), want, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn users_replace_the_table_and_errors_say_where() {
+        let rules = CategoryRules::from_toml("[[rule]]\ncategory = \"mine\"\noperators = [\"aten::*\"]\n").unwrap();
+        assert_eq!(category_by(&rules, vec![span("aten::mm", 0, 9)], "1", 5), "mine");
+        assert_eq!(rules.names(), ["mine", OTHER]);
+        let error = |text: &str| CategoryRules::from_toml(text).unwrap_err().to_string();
+        assert!(error("[[rule]]\ncategory = \"a\"\noperator = []\n").contains("line 3, column 1"));
+        assert!(error("[[rule]]\noperators = [\"a\"]\n").contains("category"));
+        assert!(error("[[rule]]\ncategory = \"a\"\n").contains("none of them"));
+        assert!(error("[[rule]]\ncategory = \"a\"\ndetect = \"love\"\n").contains("attention"));
+        assert!(!CategoryRules::default().rules.is_empty());
+    }
+}

@@ -3,9 +3,10 @@
 //! Each is a column filled once for all, at the first question. What a backward operator allocates stands in the module
 //! and the frames of its forward operator, because autograd's threads run neither.
 
-use super::owners::{AttributeTo, Owners, is_step, row};
+use super::owners::{AttributeTo, Owners, row};
 use super::spans::{NONE, Spans};
 use super::step_spans::StepSpans;
+use super::tree::is_step;
 use crate::trace::{FrameKind, Frames, OpKind, StackId, StrId, Trace};
 use hashbrown::HashMap;
 use serde::Serialize;

@@ -6,6 +6,7 @@
 
 use super::forward::ForwardLinks;
 use super::spans::{NONE, Placement, Spans};
+use super::tree::is_step;
 use crate::trace::{OpKind, StrId, Trace};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
@@ -95,11 +96,6 @@ impl FromStr for AttributeTo {
         let found = Self::ALL.into_iter().find(|a| a.name() == word);
         found.ok_or_else(|| format!("expected leaf, op or root, found {word:?}"))
     }
-}
-
-/// Whether a name is that of a step, `ProfilerStep#7`.
-pub(crate) fn is_step(name: &str) -> bool {
-    name.starts_with("ProfilerStep#")
 }
 
 /// The owners of all memory events of a trace. Rows are those of [`Trace::ops`] and [`Trace::memory`].

@@ -1,7 +1,7 @@
 //! The steps of a run: `ProfilerStep#N`, or the calls of a repeated annotation.
 
-use super::owners::is_step;
 use super::spans::{NONE, Spans};
+use super::tree::is_step;
 use crate::error::{Error, Result};
 use crate::trace::{OpKind, ThreadId, Trace};
 use crate::units::Nanos;

@@ -1,0 +1,377 @@
+//! Who holds the memory at its worst moment, or at another: the live set of a device, which sums exactly.
+//!
+//! `allocated = sum of the rows + before_trace`, where before_trace is what was live before the first event of the trace
+//! and still is. Definitions: [`allocations`](super::allocations) for blocks and curves, [`owners`](super::owners) and
+//! [`grouping`](super::grouping) for whom they belong to.
+
+use super::allocations::{Allocations, DeviceMemory};
+use super::grouping::{Attribution, GroupBy, Groups};
+use super::owners::AttributeTo;
+use super::without::peaks_without;
+use crate::trace::{Device, Trace};
+use crate::units::{Bytes, Nanos};
+use serde::Serialize;
+
+/// The moment to look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Moment {
+    /// When each device's allocated total is greatest, for the first time.
+    #[default]
+    Peak,
+    /// When that much time has passed since the trace's first event.
+    Time(Nanos),
+    /// When the total is greatest within the step of this number.
+    Step(u64),
+    /// After the last event.
+    End,
+    /// When the device first could not serve a request. Devices that always could are left out.
+    OutOfMemory,
+}
+
+/// What to show of a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeakOptions {
+    /// Which of the operators around an allocation stands for it.
+    pub attribute_to: AttributeTo,
+    /// What to group the live blocks by.
+    pub group_by: GroupBy,
+    /// The moment to look at.
+    pub at: Moment,
+    /// Only this device.
+    pub device: Option<Device>,
+    /// How many of the largest single blocks to name.
+    pub largest_blocks: usize,
+}
+
+impl Default for PeakOptions {
+    fn default() -> Self {
+        let (attribute_to, group_by, at) = (AttributeTo::default(), GroupBy::default(), Moment::default());
+        Self { attribute_to, group_by, at, device: None, largest_blocks: 10 }
+    }
+}
+
+/// A device at a moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DevicePeak {
+    /// Its name, such as `cuda:0`.
+    pub device: String,
+    /// The greatest allocated total of the trace.
+    pub peak_allocated_bytes: Bytes,
+    /// When it was reached first.
+    pub peak_time_ns: Nanos,
+    /// The reserved total then; `None` where the trace has none.
+    pub reserved_at_peak_bytes: Option<Bytes>,
+    /// The greatest reserved total of the trace.
+    pub peak_reserved_bytes: Option<Bytes>,
+    /// What was live before the first event and still is at the moment; `None` where blocks are not known.
+    pub before_trace_bytes: Option<Bytes>,
+    /// Gross bytes allocated in the trace.
+    pub allocated_bytes: Bytes,
+    /// The number of allocations in the trace.
+    pub allocation_count: u64,
+    /// Gross bytes freed in the trace.
+    pub freed_bytes: Bytes,
+    /// The number of frees in the trace.
+    pub free_count: u64,
+    /// Whether the totals are not the allocator's but running sums from the smallest possible baseline.
+    pub estimated: bool,
+    /// Whether allocations could be paired with frees; where not there are no rows.
+    pub paired: bool,
+    /// The moment that the rows are of.
+    pub at: MomentAt,
+    /// The owners of what is live, by size: they sum to `at.allocated_bytes - before_trace_bytes`.
+    pub rows: Vec<PeakRow>,
+    /// The largest single blocks that are live.
+    pub largest_blocks: Vec<LiveBlock>,
+    /// How high the curve still goes without all blocks that are live at the moment. `None` where blocks are not known.
+    pub next_peak: Option<NextPeak>,
+}
+
+/// A moment on a device's curve, and what went on then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MomentAt {
+    /// When.
+    pub time_ns: Nanos,
+    /// How many of the device's memory events have happened.
+    pub events: usize,
+    /// The allocated total.
+    pub allocated_bytes: Bytes,
+    /// The reserved total; `None` where the trace has none.
+    pub reserved_bytes: Option<Bytes>,
+    /// The step that holds the moment.
+    pub step: Option<String>,
+    /// The phase of the event that led to it.
+    pub phase: Option<&'static str>,
+    /// The operator that the event that led to it happened in.
+    pub operator: Option<String>,
+    /// The path of modules that it happened in.
+    pub module: Option<String>,
+    /// Bytes that were asked for and could not be had, at an out-of-memory event.
+    pub requested_bytes: Option<Bytes>,
+}
+
+/// A group of live blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PeakRow {
+    /// What the blocks have in common.
+    pub key: String,
+    /// Their bytes.
+    pub live_bytes: Bytes,
+    /// Their number.
+    pub blocks: u64,
+    /// The size of the largest.
+    pub largest_block_bytes: Bytes,
+    /// When the oldest of them was allocated.
+    pub oldest_time_ns: Nanos,
+    /// How high the device's curve would go if nothing of this key were ever allocated, all else being the same.
+    pub peak_without_bytes: Bytes,
+}
+
+/// A live block.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LiveBlock {
+    /// Where it starts.
+    pub address: u64,
+    /// How large it is.
+    pub bytes: Bytes,
+    /// The operator that it belongs to.
+    pub owner: String,
+    /// Its key under the grouping.
+    pub key: String,
+    /// The path of modules that it was allocated in.
+    pub module: Option<String>,
+    /// When it was allocated.
+    pub allocated_time_ns: Nanos,
+    /// When it was freed; `None` if it outlived the trace.
+    pub freed_time_ns: Option<Nanos>,
+}
+
+/// The highest that the curve goes without the blocks that a moment holds.
+///
+/// For each moment `q` take from the allocated total the bytes of those blocks, allocated in the trace and live at the
+/// moment looked at, that are live at `q` too; `q` is the first where what is left is greatest. However much of the live
+/// set goes, the device needs at least that much.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NextPeak {
+    /// When.
+    pub time_ns: Nanos,
+    /// The allocated total then.
+    pub allocated_bytes: Bytes,
+    /// What of it does not belong to the live set.
+    pub without_live_set_bytes: Bytes,
+    /// The step that holds it.
+    pub step: Option<String>,
+    /// The phase of the event that led to it.
+    pub phase: Option<&'static str>,
+    /// The operator that the event that led to it happened in.
+    pub operator: Option<String>,
+}
+
+/// The devices of a trace at a moment.
+pub fn peaks(trace: &Trace, memory: &Allocations, who: &Attribution<'_>, options: &PeakOptions) -> Vec<DevicePeak> {
+    let wanted = |m: &&DeviceMemory| match options.device {
+        Some(device) => memory.device(device).is_some_and(|d| d.device() == m.device()),
+        None => true,
+    };
+    let devices = memory.devices().iter().filter(wanted);
+    devices.filter_map(|m| Look { trace, memory: m, who, options }.run()).collect()
+}
+
+/// A look at one device.
+struct Look<'a, 't> {
+    trace: &'t Trace,
+    memory: &'a DeviceMemory,
+    who: &'a Attribution<'t>,
+    options: &'a PeakOptions,
+}
+
+impl Look<'_, '_> {
+    fn run(&self) -> Option<DevicePeak> {
+        let m = self.memory;
+        let peak = m.peak()?;
+        let (position, time, requested) = self.position(peak)?;
+        let groups = self.groups();
+        let live: Vec<usize> = m.live_blocks(position).collect();
+        let ((allocated_bytes, allocation_count), (freed_bytes, free_count)) =
+            (m.allocated_in(0, m.len()), m.freed_in(0, m.len()));
+        Some(DevicePeak {
+            device: m.device().to_string(),
+            peak_allocated_bytes: m.allocated()[peak],
+            peak_time_ns: self.trace.absolute(m.time()[peak]),
+            reserved_at_peak_bytes: m.reserved(peak),
+            peak_reserved_bytes: m.peak_reserved(),
+            before_trace_bytes: m.before_trace_at(position),
+            allocated_bytes,
+            allocation_count,
+            freed_bytes,
+            free_count,
+            estimated: m.is_estimated(),
+            paired: m.is_paired(),
+            at: self.moment(position, time, requested),
+            rows: self.rows(&live, &groups),
+            largest_blocks: self.largest(&live, &groups),
+            next_peak: self.next_peak(&live),
+        })
+    }
+
+    /// How many events have happened at the moment, when that is, and what was asked for.
+    fn position(&self, peak: usize) -> Option<(usize, Nanos, Option<Bytes>)> {
+        let m = self.memory;
+        let at = |event: usize| (event + 1, m.time()[event], None);
+        Some(match self.options.at {
+            Moment::Peak => at(peak),
+            Moment::End => at(m.len() - 1),
+            Moment::Time(passed) => {
+                let time = trace_start(self.trace) + passed;
+                (m.position_at(time), time, None)
+            }
+            Moment::Step(number) => {
+                let step = self.who.context.steps().numbered(number)?;
+                let from = m.time().partition_point(|t| *t < step.start);
+                let top = m.peak_in(from, m.position_at(step.end).max(from));
+                // What was live as the step began can be more than anything in it.
+                match top.filter(|top| m.allocated()[*top] > m.allocated_at(from) || from == 0) {
+                    Some(top) => at(top),
+                    None => (from, step.start, None),
+                }
+            }
+            Moment::OutOfMemory => {
+                let events = self.trace.out_of_memory();
+                let mine = |i: &usize| self.trace.device(events.device()[*i]) == m.device();
+                let i = (0..events.len()).find(mine)?;
+                (m.position_at(events.time()[i]), events.time()[i], Some(events.bytes()[i]))
+            }
+        })
+    }
+
+    fn moment(&self, position: usize, time: Nanos, requested_bytes: Option<Bytes>) -> MomentAt {
+        let m = self.memory;
+        let (step, phase, operator) = self.surroundings(position, time);
+        let event = position.checked_sub(1).map(|last| m.events()[last] as usize);
+        let module = event.and_then(|e| self.module(e));
+        MomentAt {
+            time_ns: self.trace.absolute(time),
+            events: position,
+            allocated_bytes: m.allocated_at(position),
+            reserved_bytes: m.reserved_at(position),
+            step,
+            phase,
+            operator,
+            module,
+            requested_bytes,
+        }
+    }
+
+    /// Step at `time`; phase and operator of the event before `position`.
+    fn surroundings(&self, position: usize, time: Nanos) -> (Option<String>, Option<&'static str>, Option<String>) {
+        let Attribution { owners, context, .. } = self.who;
+        let step = context.steps().place([time].into_iter())[0].map(|i| context.steps().steps()[i].label.clone());
+        let Some(last) = position.checked_sub(1) else { return (step, None, None) };
+        let event = self.memory.events()[last] as usize;
+        let operator = owners.owner(event, AttributeTo::Op).map(|op| owners.name(op).to_owned());
+        (step, Some(context.phase(owners, event).name()), operator)
+    }
+
+    fn module(&self, event: usize) -> Option<String> {
+        let Attribution { owners, context, .. } = self.who;
+        context.module(owners, event).map(|path| context.module_text(path))
+    }
+
+    /// The groups of all blocks of the device.
+    fn groups(&self) -> Groups {
+        let m = self.memory;
+        let events = m.blocks().iter().map(|b| m.events()[b.allocated()] as usize);
+        self.who.group(events, self.options.group_by, self.options.attribute_to)
+    }
+
+    fn rows(&self, live: &[usize], groups: &Groups) -> Vec<PeakRow> {
+        let m = self.memory;
+        let mut rows: Vec<Option<PeakRow>> = vec![None; groups.keys.len()];
+        for i in live {
+            let (block, group) = (m.blocks()[*i], groups.of[*i] as usize);
+            let row = rows[group].get_or_insert_with(|| PeakRow {
+                key: groups.keys[group].clone(),
+                live_bytes: Bytes::ZERO,
+                blocks: 0,
+                largest_block_bytes: Bytes::ZERO,
+                oldest_time_ns: self.trace.absolute(m.time()[block.allocated()]),
+                peak_without_bytes: Bytes::ZERO,
+            });
+            row.live_bytes += block.bytes;
+            row.blocks += 1;
+            row.largest_block_bytes = row.largest_block_bytes.max(block.bytes);
+        }
+        for (row, peak) in rows.iter_mut().zip(peaks_without(m, groups)) {
+            if let Some(row) = row {
+                row.peak_without_bytes = peak;
+            }
+        }
+        let mut rows: Vec<PeakRow> = rows.into_iter().flatten().collect();
+        rows.sort_by_key(|r| -r.live_bytes);
+        rows
+    }
+
+    fn largest(&self, live: &[usize], groups: &Groups) -> Vec<LiveBlock> {
+        let m = self.memory;
+        let mut largest = live.to_vec();
+        largest.sort_by_key(|i| -m.blocks()[*i].bytes);
+        largest.truncate(self.options.largest_blocks);
+        let block = |i: usize| {
+            let block = m.blocks()[i];
+            let event = m.events()[block.allocated()] as usize;
+            LiveBlock {
+                address: block.address,
+                bytes: block.bytes,
+                owner: self.who.owners.owner_name(event, self.options.attribute_to).to_owned(),
+                key: groups.keys[groups.of[i] as usize].clone(),
+                module: self.module(event),
+                allocated_time_ns: self.trace.absolute(m.time()[block.allocated()]),
+                freed_time_ns: block.freed().map(|f| self.trace.absolute(m.time()[f])),
+            }
+        };
+        largest.into_iter().map(block).collect()
+    }
+
+    fn next_peak(&self, live: &[usize]) -> Option<NextPeak> {
+        let m = self.memory;
+        if !m.is_paired() {
+            return None;
+        }
+        let mut change = vec![Bytes::ZERO; m.len() + 1];
+        for block in live.iter().map(|i| m.blocks()[*i]) {
+            change[block.allocated()] += block.bytes;
+            change[block.freed().unwrap_or(m.len())] -= block.bytes;
+        }
+        let mut shared = Bytes::ZERO;
+        let mut best: Option<(usize, Bytes)> = None;
+        for (event, total) in m.allocated().iter().enumerate() {
+            shared += change[event];
+            let left = *total - shared;
+            if best.is_none_or(|(_, most)| left > most) {
+                best = Some((event, left));
+            }
+        }
+        let (event, without_live_set_bytes) = best?;
+        let (step, phase, operator) = self.surroundings(event + 1, m.time()[event]);
+        Some(NextPeak {
+            time_ns: self.trace.absolute(m.time()[event]),
+            allocated_bytes: m.allocated()[event],
+            without_live_set_bytes,
+            step,
+            phase,
+            operator,
+        })
+    }
+}
+
+/// The time of the first event of any kind.
+pub fn trace_start(trace: &Trace) -> Nanos {
+    let firsts = [
+        trace.ops().start().first(),
+        trace.device_events().start().first(),
+        trace.frames().start().first(),
+        trace.memory().time().first(),
+        trace.out_of_memory().time().first(),
+    ];
+    firsts.into_iter().flatten().min().copied().unwrap_or_default()
+}
