@@ -318,16 +318,9 @@ mod tests {
             ("aten::linear", "[[2, 16, 32], [32, 32], [32]]"),
             ("  aten::addmm", "[[32], [32, 32], [32, 32]]"),
         ]);
-        let want = [
-            "aten::matmul",
-            "aten::bmm",
-            "aten::div",
-            "aten::triu",
-            "aten::masked_fill",
-            "aten::softmax",
-            "aten::dropout",
-            "aten::matmul",
-        ];
+        // What runs inside the products is theirs.
+        let want =
+            ["matmul", "div", "triu", "masked_fill", "softmax", "dropout", "matmul"].map(|n| format!("aten::{n}"));
         assert_eq!(got, want);
     }
 

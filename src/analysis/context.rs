@@ -271,3 +271,65 @@ pub enum RecordedStack<'t> {
     /// Frames joined by `;`, innermost first.
     Text(&'t str),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Build, span};
+    use super::*;
+
+    fn context(trace: &Trace) -> (Owners<'_>, Context<'_>) {
+        (Owners::build(trace), Context::new(trace, StepSpans::find(trace)))
+    }
+
+    #[test]
+    fn a_backward_operator_stands_in_the_module_and_the_frames_of_its_forward_one() {
+        // main:     [train.py(3): step [nn.Module: GPT_0 [torch/nn/x.py [nn.Module: Linear_1 [aten::addmm 7]]]]]
+        // autograd:                                                           [evaluate: AddmmBackward0 7]
+        let mut b = Build::default();
+        let frames = [
+            "train.py(3): step",
+            "nn.Module: GPT_0",
+            "torch/nn/modules/module.py(1): _call_impl",
+            "nn.Module: Linear_1",
+        ];
+        for (i, name) in frames.iter().enumerate() {
+            b.frame(name, "1", i as i64, 60 - i as i64);
+        }
+        b.span(span("aten::addmm", 10, 20).sequence(7));
+        b.span(span("evaluate: AddmmBackward0", 70, 80).on("2").backward(7, 1));
+        b.alloc(15, 1, 8);
+        b.alloc_on("2", 75, 2, 8);
+        b.alloc_on("2", 85, 3, 8);
+        let trace = b.finish();
+        let (owners, context) = context(&trace);
+        let module = |event| context.module(&owners, event).map(|p| context.module_text(p));
+        assert_eq!([module(0), module(1)], [Some("GPT_0/Linear_1".into()), Some("GPT_0/Linear_1".into())]);
+        assert_eq!(module(2), None);
+        let stack = |event| context.stack(&owners, event).map(|p| context.names(p).collect::<Vec<_>>());
+        assert_eq!([stack(0), stack(1)], [Some(vec!["train.py(3): step"]), Some(vec!["train.py(3): step"])]);
+    }
+
+    #[test]
+    fn phases_follow_the_engine_the_optimizer_and_annotations_that_say_so() {
+        // [step 4 [aten::mm] [user: backward [aten::ones]] [Optimizer.step#SGD.step [aten::zeros]]]     [aten::add]
+        let mut b = Build::default();
+        b.span(span("ProfilerStep#4", 0, 100));
+        b.span(span("aten::mm", 1, 9));
+        b.span(span("user: ## backward ##", 10, 29));
+        b.span(span("aten::ones", 11, 19));
+        b.span(span("Optimizer.step#SGD.step", 30, 49));
+        b.span(span("aten::zeros", 31, 39));
+        b.span(span("evaluate: MmBackward0", 40, 49).on("2").backward(1, 1));
+        b.span(span("aten::add", 110, 119));
+        for (at, tid) in [(5, "1"), (15, "1"), (35, "1"), (45, "2"), (60, "1"), (115, "1"), (130, "1")] {
+            b.alloc_on(tid, at, at as u64, 8);
+        }
+        let trace = b.finish();
+        let (owners, context) = context(&trace);
+        let got: Vec<_> = (0..7).map(|event| context.phase(&owners, event).name()).collect();
+        assert_eq!(got, ["forward", "backward", "optimizer", "backward", "forward", "other", "other"]);
+        let annotation = |event| context.annotation(&owners, event).map(|op| owners.name(op));
+        assert_eq!([annotation(0), annotation(1)], [None, Some("user: ## backward ##")]);
+        assert_eq!((context.step(0), context.step(5)), (Some(0), None));
+    }
+}

@@ -51,6 +51,7 @@ pub(crate) struct Build {
 }
 
 impl Build {
+    #[expect(clippy::needless_pass_by_value, reason = "a call with a borrow in it reads worse")]
     pub(crate) fn span(&mut self, span: Span) {
         let annotation = ["user: ", "ProfilerStep#", "Optimizer."].iter().any(|p| span.name.starts_with(p));
         let kind = if annotation { OpKind::Annotation } else { OpKind::Operator };
