@@ -100,9 +100,8 @@ impl Nanos {
             return None;
         }
         if kept == fraction.len() {
-            for k in 0..3 {
-                let d = if k < kept { u64::from(fraction[k] - b'0') } else { 0 };
-                value = value.checked_mul(10)?.checked_add(d)?;
+            for digit in fraction.iter().chain(b"000").take(3) {
+                value = value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
             }
             let value = i64::try_from(value).ok()?;
             return Some(Self(if negative { -value } else { value }));

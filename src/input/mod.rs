@@ -1,6 +1,16 @@
 //! Bytes to a [`Trace`]: sniff, inflate, split into events, scan an event.
 //!
-//! The only place that knows gzip, JSON and PyTorch's spellings.
+//! The only place that knows gzip, JSON and PyTorch's spellings. From the outside in: [`read_path`] opens a source of
+//! inflated bytes, `pipeline` spreads it over threads, `document` knows where in the file we are and what to do with
+//! broken parts, `event` takes one event apart, `pytorch` gives it its meaning.
+
+mod document;
+mod event;
+mod pipeline;
+mod pytorch;
+mod simd;
+mod source;
+mod text;
 
 mod pickle;
 mod snapshot;
@@ -9,7 +19,11 @@ pub use snapshot::read_snapshot;
 
 use crate::error::Result;
 use crate::trace::{Keep, Trace};
+use source::Source;
+use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// How to read an input.
 #[derive(Clone, Debug)]
@@ -20,11 +34,22 @@ pub struct ReadOptions {
     pub threads: usize,
     /// Inflated bytes after which reading stops with an error, against gzip bombs.
     pub max_input_size: u64,
+    /// Where to count the bytes read from the file, for whoever shows progress.
+    pub progress: Option<Arc<AtomicU64>>,
 }
 
 impl Default for ReadOptions {
     fn default() -> Self {
-        Self { keep: Keep::ALL, threads: 0, max_input_size: 1 << 40 }
+        Self { keep: Keep::ALL, threads: 0, max_input_size: 1 << 40, progress: None }
+    }
+}
+
+impl ReadOptions {
+    fn threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n.min(256),
+        }
     }
 }
 
@@ -32,8 +57,20 @@ impl Default for ReadOptions {
 ///
 /// # Errors
 ///
-/// Where the file cannot be read, is no trace, or is larger than the options allow.
+/// Where the file cannot be read, is no trace, or is larger than the options allow. Whatever is broken or missing within
+/// a trace is in its [`Trace::diagnostics`] instead.
 pub fn read_path(path: &Path, options: &ReadOptions) -> Result<Trace> {
-    let _ = (path, options);
-    unimplemented!("the reader")
+    Source::open(path, options.max_input_size, options.progress.clone())
+        .and_then(|source| pipeline::read(source, options.keep, options.threads()))
+        .map_err(|error| error.at_path(path))
+}
+
+/// Reads the trace that `reader` gives, gzip or plain.
+///
+/// # Errors
+///
+/// As [`read_path`].
+pub fn read(reader: impl Read + Send + 'static, options: &ReadOptions) -> Result<Trace> {
+    let source = Source::new(Box::new(reader), options.max_input_size, options.progress.clone())?;
+    pipeline::read(source, options.keep, options.threads())
 }

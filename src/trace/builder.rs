@@ -125,6 +125,11 @@ impl TraceBuilder {
         self.strings.intern(text)
     }
 
+    /// The id of a string that is known already, from its bytes.
+    pub(crate) fn find(&self, text: &[u8]) -> Option<StrId> {
+        self.strings.find_bytes(text)
+    }
+
     /// The text of an id of this builder.
     pub fn str(&self, id: StrId) -> &str {
         self.strings.get(id)
@@ -215,11 +220,16 @@ impl TraceBuilder {
         self.events += 1;
     }
 
-    /// Counts an event of a kind that the model does not hold, such as `s/ac2g`.
-    pub fn count_unmodelled(&mut self, label: &str) {
+    /// How many events were counted.
+    pub(crate) fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Counts events of a kind that the model does not hold, such as `ph s`.
+    pub fn count_unmodelled(&mut self, label: &str, count: u64) {
         match self.unmodelled.get_mut(label) {
-            Some(count) => *count += 1,
-            None => drop(self.unmodelled.insert(label.to_owned(), 1)),
+            Some(known) => *known += count,
+            None => drop(self.unmodelled.insert(label.to_owned(), count)),
         }
     }
 

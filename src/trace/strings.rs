@@ -67,8 +67,13 @@ impl Strings {
 
     /// The id of `text` if the table holds it.
     pub fn find(&self, text: &str) -> Option<StrId> {
-        let hash = self.hasher.hash_one(text.as_bytes());
-        self.table.find(hash, |id| slice(&self.text, &self.ends, *id) == text).map(|id| StrId(*id))
+        self.find_bytes(text.as_bytes())
+    }
+
+    /// The id of the string of these bytes if the table holds it.
+    pub(crate) fn find_bytes(&self, text: &[u8]) -> Option<StrId> {
+        let hash = self.hasher.hash_one(text);
+        self.table.find(hash, |id| slice(&self.text, &self.ends, *id).as_bytes() == text).map(|id| StrId(*id))
     }
 
     /// The string of an id of this table.
