@@ -46,6 +46,8 @@ pub(super) struct Scanned {
     pub(super) members: Vec<(Vec<u8>, Vec<u8>)>,
     /// Objects among the events that were no events.
     pub(super) strangers: u64,
+    /// Whether the list of events began here.
+    pub(super) events_begin: bool,
 }
 
 impl Scanned {
@@ -88,8 +90,17 @@ fn scan_avx2(bytes: &[u8], offset: u64, place: Place, last: bool, keep: Keep) ->
 
 #[inline(always)]
 fn scan_with<B: simd::Block>(bytes: &[u8], offset: u64, place: Place, last: bool, keep: Keep) -> Result<Scanned> {
-    let mut scanner =
-        Scanner { bytes, at: 0, place, last, offset, keep, decoder: Decoder::new(keep, offset), members: Vec::new() };
+    let mut scanner = Scanner {
+        bytes,
+        at: 0,
+        place,
+        last,
+        offset,
+        keep,
+        decoder: Decoder::new(keep, offset),
+        members: Vec::new(),
+        events_begin: false,
+    };
     loop {
         let before = (scanner.at, scanner.place);
         match scanner.place {
@@ -107,6 +118,7 @@ fn scan_with<B: simd::Block>(bytes: &[u8], offset: u64, place: Place, last: bool
         place: scanner.place,
         consumed: scanner.at,
         members: scanner.members,
+        events_begin: scanner.events_begin,
         strangers: scanner.decoder.strangers(),
         rows: scanner.decoder.finish(),
     })
@@ -121,6 +133,7 @@ struct Scanner<'a> {
     keep: Keep,
     decoder: Decoder,
     members: Vec<(Vec<u8>, Vec<u8>)>,
+    events_begin: bool,
 }
 
 impl Scanner<'_> {
@@ -142,7 +155,7 @@ impl Scanner<'_> {
         }
         match self.next_byte() {
             Some(b'{') => self.place = Place::Members,
-            Some(b'[') => self.place = Place::Events { bare: true },
+            Some(b'[') => self.begin_events(true),
             Some(_) => {
                 let rest = &self.bytes[self.at..self.bytes.len().min(self.at + 16)];
                 let found = format!("{:?}", String::from_utf8_lossy(rest));
@@ -152,6 +165,11 @@ impl Scanner<'_> {
         }
         self.at += 1;
         Ok(())
+    }
+
+    fn begin_events(&mut self, bare: bool) {
+        self.events_begin = true;
+        self.place = Place::Events { bare };
     }
 
     /// Reads one member of the outer object.
@@ -169,7 +187,7 @@ impl Scanner<'_> {
         match cursor().opens_array(b"traceEvents") {
             Ok(Some(at)) => {
                 self.at = at;
-                return self.place = Place::Events { bare: false };
+                return self.begin_events(false);
             }
             Err(Fail::NeedMore) if self.waits() => return,
             _ => {}

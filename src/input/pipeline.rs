@@ -72,7 +72,7 @@ struct Joiner {
     pending_offset: u64,
     /// How many bytes must be at hand before they are looked at again.
     enough: usize,
-    events_seen: bool,
+    events_begun: bool,
     strangers: u64,
     keys: Vec<String>,
 }
@@ -87,7 +87,7 @@ impl Joiner {
             pending: Vec::new(),
             pending_offset: 0,
             enough: 0,
-            events_seen: false,
+            events_begun: false,
             strangers: 0,
             keys: Vec::new(),
         }
@@ -140,8 +140,7 @@ impl Joiner {
             (Place::Events { .. }, Place::Events { bare }) => Place::Events { bare },
             (place, _) => place,
         };
-        self.events_seen |= matches!(self.place, Place::Events { .. } | Place::Lost { .. });
-        self.events_seen |= scanned.rows.events() > 0;
+        self.events_begun |= scanned.events_begin;
         self.rows.append(scanned.rows);
         self.pending.clear();
         self.pending.extend_from_slice(&bytes[scanned.consumed..]);
@@ -153,13 +152,14 @@ impl Joiner {
         if self.place == Place::Start {
             return Err(Error::format(TRACE, "an empty file"));
         }
-        if !self.events_seen && !loss {
+        if !self.events_begun && !loss {
             let keys = self.keys.join(", ");
             let found =
                 if keys.is_empty() { "an object without members".into() } else { format!("an object with {keys}") };
             return Err(Error::format(TRACE, found));
         }
-        if self.rows.events() == 0 && self.strangers > 0 {
+        let rubbish = self.rows.diagnostics_mut().get("rubbish").is_some();
+        if self.rows.events() == 0 && (self.strangers > 0 || rubbish) {
             return Err(Error::format(TRACE, "an array of other things"));
         }
         self.rows.diagnostics_mut().append(source);

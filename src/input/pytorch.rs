@@ -161,15 +161,12 @@ impl Decoder {
 
     #[cold]
     fn stranger(&mut self, event: &RawEvent<'_>, at: usize) {
-        let empty = event.name.is_none() && event.time.is_none() && event.pid.raw.is_empty();
         // `{}` closes the list of some exporters.
-        if !(empty && event.category.raw.is_empty() && !event.odd_value) {
-            self.builder.count_event();
-        }
-        self.strangers += 1;
-        if !empty {
+        let empty = event.name.is_none() && event.time.is_none() && event.pid.raw.is_empty();
+        if !empty || !event.category.raw.is_empty() {
             self.note("not-an-event", Severity::Warning, at, "objects among the events without a phase (ph); left out");
         }
+        self.strangers += 1;
     }
 
     #[cold]

@@ -2,6 +2,7 @@
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test uses its part")]
 #![allow(clippy::unwrap_used, reason = "a broken fixture ends the test")]
 
+pub mod dump;
 pub mod slow_reader;
 
 use std::path::{Path, PathBuf};

@@ -95,7 +95,7 @@ fn read_event(b: &mut TraceBuilder, event: &Object) {
         ("X", Some(start)) => {
             let span = (start, duration.unwrap_or_default().max(Nanos::ZERO));
             if !read_span(b, &category, &name, (&pid, &tid), span, &args) {
-                b.count_unmodelled(&format!("{phase}/{category}"));
+                b.count_unmodelled(&format!("{phase}/{category}"), 1);
             }
         }
         ("B", Some(start)) => {
@@ -107,7 +107,7 @@ fn read_event(b: &mut TraceBuilder, event: &Object) {
             let thread = b.thread(&pid, &tid);
             b.push_end(thread, end);
         }
-        _ => b.count_unmodelled(&format!("{phase}/{category}")),
+        _ => b.count_unmodelled(&format!("{phase}/{category}"), 1),
     }
 }
 

@@ -1,0 +1,126 @@
+//! The reader: the same trace for any number of threads, and the same as an independent slow reader sees.
+
+#![allow(clippy::unwrap_used, reason = "a broken fixture ends the test")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use support::{dump, shared_traces, slow_reader, testdata};
+use tracetool::input::{ReadOptions, read, read_path};
+use tracetool::trace::{Keep, Trace};
+
+fn read_with(path: &Path, threads: usize) -> Trace {
+    read_path(path, &ReadOptions { threads, ..ReadOptions::default() }).unwrap()
+}
+
+fn read_text(text: &str) -> Trace {
+    read(std::io::Cursor::new(text.to_owned().into_bytes()), &ReadOptions::default()).unwrap()
+}
+
+/// The well-formed traces below a folder, smaller than `limit` bytes.
+fn traces(folder: &Path, limit: u64) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap()) {
+        let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+        if path.is_dir() {
+            found.extend(traces(&path, limit));
+        } else if name.contains(".pt.trace.json")
+            && !name.starts_with("odd_names")
+            && entry.metadata().unwrap().len() < limit
+        {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn assert_same(path: &Path, got: &Trace, want: &Trace) {
+    let (got, want) = (dump::lines(got), dump::lines(want));
+    for (got, want) in got.iter().zip(&want) {
+        assert_eq!(got, want, "{}", path.display());
+    }
+    assert_eq!(got.len(), want.len(), "{}", path.display());
+}
+
+#[test]
+fn an_independent_slow_reader_sees_the_same() {
+    let mut folders = vec![testdata("")];
+    folders.extend(shared_traces().map(|t| t.join("public")));
+    let paths: Vec<_> = folders.iter().flat_map(|f| traces(f, 6 << 20)).collect();
+    assert!(paths.len() >= 10);
+    for path in paths {
+        assert_same(&path, &read_with(&path, 2), &slow_reader::read(&path));
+    }
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same() {
+    for name in ["resnet", "gpt_stack", "odd_names", "legacy"] {
+        let path = testdata(&format!("{name}.pt.trace.json.gz"));
+        let one = read_with(&path, 1);
+        for threads in [2, 3, 8] {
+            let many = read_with(&path, threads);
+            assert_same(&path, &many, &one);
+            assert_eq!(many.diagnostics(), one.diagnostics());
+            assert_eq!(many.unmodelled(), one.unmodelled());
+        }
+    }
+}
+
+#[test]
+fn parts_that_are_not_kept_are_empty_and_the_others_unchanged() {
+    let path = testdata("gpt_stack.pt.trace.json.gz");
+    let all = read_with(&path, 2);
+    let keep = Keep { frames: false, details: false, device_events: false, ..Keep::ALL };
+    let some = read_path(&path, &ReadOptions { keep, ..ReadOptions::default() }).unwrap();
+    assert!(some.frames().is_empty() && some.device_events().is_empty());
+    assert_eq!(some.ops().start(), all.ops().start());
+    assert_eq!(some.memory().time(), all.memory().time());
+    assert_eq!((some.events(), some.unmodelled()), (all.events(), all.unmodelled()));
+    assert_eq!(some.kept(), keep);
+}
+
+#[test]
+fn all_layouts_of_the_document_are_read() {
+    let event = r#"{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":2,"ts":5,"dur":1}"#;
+    for document in [
+        format!("[{event}]"),
+        format!("[{event},\n"),
+        format!("[{event},{{}}]"),
+        format!(r#"{{"traceEvents":[{event}]}}"#),
+        format!(r#"{{"deviceProperties":[{{"id":0,"name":"X"}}],"traceEvents":[{event},],"traceName":"x"}}"#),
+        format!("\u{feff} {{ \"a\" : {{\"traceEvents\":[1,{{}}]}} , \"traceEvents\" : [ {event}\n]"),
+    ] {
+        let trace = read_text(&document);
+        assert_eq!(trace.ops().len(), 1, "{document}");
+        assert!(!trace.diagnostics().lost_data(), "{document}");
+    }
+}
+
+#[test]
+fn metadata_before_and_after_the_events_is_known() {
+    let trace = read_text(
+        r#"{"record_shapes":1,"traceEvents":[],"baseTimeNanoseconds":1790857026000000000,"distributedInfo":{"rank":3}}"#,
+    );
+    assert_eq!(trace.info().record_shapes, Some(true));
+    assert_eq!(trace.info().base_time.map(|t| t.0), Some(1_790_857_026_000_000_000));
+    assert_eq!(trace.info().distributed.as_ref().and_then(|d| d.rank), Some(3));
+}
+
+#[test]
+fn what_is_no_trace_is_refused_with_what_was_found() {
+    for (text, found) in [
+        ("", "an empty file"),
+        ("  \n", "an empty file"),
+        ("\u{89}PNG\r\n", "PNG"),
+        ("hello", "hello"),
+        (r#"{"a": 1, "b": [2]}"#, "an object with a, b"),
+        ("[1, 2, 3]", "other things"),
+        (r#"[{"a": 1}]"#, "other things"),
+    ] {
+        let error = read(std::io::Cursor::new(text.to_owned().into_bytes()), &ReadOptions::default()).unwrap_err();
+        let message = error.to_string();
+        assert!(message.contains("expected a PyTorch trace") && message.contains(found), "{text:?}: {message}");
+    }
+}
