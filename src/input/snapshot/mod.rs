@@ -317,7 +317,7 @@ impl<'a> Conversion<'a> {
             Some("snapshot") => Action::Snapshot,
             Some(other) => {
                 let label: String = other.chars().take(60).collect();
-                self.builder.count_unmodelled(&format!("snapshot/{label}"));
+                self.builder.count_unmodelled(&format!("snapshot/{label}"), 1);
                 return None;
             }
             None => {
