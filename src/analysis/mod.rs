@@ -16,6 +16,7 @@ mod op_stacks;
 pub mod owners;
 pub mod peak;
 mod shapes;
+pub mod smi;
 pub mod snapshot_stats;
 mod spans;
 pub mod step_spans;

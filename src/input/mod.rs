@@ -12,9 +12,13 @@ mod simd;
 mod source;
 mod text;
 
+mod mprof;
 mod pickle;
+mod smi;
 mod snapshot;
 
+pub use mprof::read_mprof;
+pub use smi::{SmiOptions, read_smi};
 pub use snapshot::read_snapshot;
 
 use crate::error::Result;

@@ -8,6 +8,8 @@ mod builder;
 mod columns;
 mod device;
 mod diagnostics;
+pub mod host_memory;
+pub mod smi;
 pub mod snapshot;
 mod strings;
 
