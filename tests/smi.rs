@@ -1,5 +1,7 @@
 //! Logs of nvidia-smi and memory_profiler, real ones.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
 use std::path::PathBuf;
 use tracetool::analysis::smi::{Run, SmiFinding, SmiThresholds, smi_use};
 use tracetool::input::{SmiOptions, read_mprof, read_smi};

@@ -1,11 +1,13 @@
 //! Snapshots against what PyTorch said of the same process (`*.snapshot.truth.json.gz`).
 
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
 use serde_json::Value;
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tracetool::analysis::snapshot_stats::{Cause, PoolStats, device_stats, out_of_memory};
-use tracetool::input::{ReadOptions, read_snapshot};
+use tracetool::input::{ReadOptions, read_path};
 use tracetool::trace::snapshot::Action;
 use tracetool::trace::{Device, StackId, Trace};
 use tracetool::units::Bytes;
@@ -33,8 +35,8 @@ fn public(name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-fn read(path: &PathBuf) -> Trace {
-    read_snapshot(File::open(path).unwrap(), &ReadOptions::default()).unwrap()
+fn read(path: &Path) -> Trace {
+    read_path(path, &ReadOptions::default()).unwrap()
 }
 
 fn snapshot(name: &str) -> Option<Trace> {
@@ -131,6 +133,24 @@ fn what_was_allocated_before_the_history_is_there_from_its_start() {
         let told = |stat: &str| truth["memory_stats"][stat].as_i64().map(Bytes);
         assert_eq!(memory.total_allocated().iter().copied().max(), told("allocated_bytes.all.peak"));
     }
+    // The profile of the same step saw the same peak.
+    if let Some(path) = find("gpt_snapshot.pt.trace.json.gz") {
+        let profile = read(&path);
+        let peak = |t: &Trace, d| {
+            let of_device = t.memory().iter().filter(|e| t.device(e.device) == d);
+            of_device.map(|e| e.total_allocated).max()
+        };
+        assert_eq!(peak(&profile, Device::cuda(0)), peak(&trace, Device::cuda(0)));
+    }
+}
+
+#[test]
+fn a_pickle_that_asks_for_code_is_refused_by_name() {
+    let path = std::env::temp_dir().join(format!("tracetool-evil-{}.pickle", std::process::id()));
+    std::fs::write(&path, b"\x80\x04\x8c\x05posix\x94\x8c\x06system\x94\x93\x94\x8c\x02id\x85R.").unwrap();
+    let error = read_path(&path, &ReadOptions::default()).expect_err("refused");
+    std::fs::remove_file(&path).unwrap();
+    assert!(error.to_string().contains("posix.system"), "{error}");
 }
 
 #[test]

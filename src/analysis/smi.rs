@@ -156,12 +156,12 @@ pub fn smi_use(log: &SmiLog, run: Option<Run>, thresholds: &SmiThresholds) -> Sm
         if share >= thresholds.nearly_full {
             use_.findings.push(SmiFinding::NearlyFull { gpu: gpu.gpu, share });
         }
-        if let Some(mean) = gpu.mean_utilization.filter(|mean| *mean < thresholds.does_little) {
-            if share >= thresholds.holds_much {
-                let finding = SmiFinding::HeldAtLowUtilization { gpu: gpu.gpu, share, mean_utilization: mean };
-                use_.findings.push(finding);
-            }
-        }
+        let low = gpu.mean_utilization.filter(|mean| *mean < thresholds.does_little && share >= thresholds.holds_much);
+        use_.findings.extend(low.map(|mean_utilization| SmiFinding::HeldAtLowUtilization {
+            gpu: gpu.gpu,
+            share,
+            mean_utilization,
+        }));
     }
     let last_held = last_held(log);
     for process in &use_.processes {

@@ -2,24 +2,23 @@
 //!
 //! The only place that knows gzip, JSON and PyTorch's spellings. From the outside in: [`read_path`] opens a source of
 //! inflated bytes, `pipeline` spreads it over threads, `document` knows where in the file we are and what to do with
-//! broken parts, `event` takes one event apart, `pytorch` gives it its meaning.
+//! broken parts, `event` takes one event apart, `pytorch` gives it its meaning. Snapshots go from `pickle` through `snapshot`;
+//! logs of nvidia-smi (`smi`) and memory_profiler (`mprof`) have models of their own.
 
 mod document;
 mod event;
+mod mprof;
+mod pickle;
 mod pipeline;
 mod pytorch;
 mod simd;
+mod smi;
+mod snapshot;
 mod source;
 mod text;
 
-mod mprof;
-mod pickle;
-mod smi;
-mod snapshot;
-
 pub use mprof::read_mprof;
 pub use smi::{SmiOptions, read_smi};
-pub use snapshot::read_snapshot;
 
 use crate::error::Result;
 use crate::trace::{Keep, Trace};
@@ -57,7 +56,7 @@ impl ReadOptions {
     }
 }
 
-/// Reads the trace at `path`, or standard input if it is `-`.
+/// Reads the trace or the allocator's snapshot at `path`, or standard input if it is `-`.
 ///
 /// # Errors
 ///
@@ -65,16 +64,24 @@ impl ReadOptions {
 /// a trace is in its [`Trace::diagnostics`] instead.
 pub fn read_path(path: &Path, options: &ReadOptions) -> Result<Trace> {
     Source::open(path, options.max_input_size, options.progress.clone())
-        .and_then(|source| pipeline::read(source, options.keep, options.threads()))
+        .and_then(|source| read_source(source, options))
         .map_err(|error| error.at_path(path))
 }
 
-/// Reads the trace that `reader` gives, gzip or plain.
+/// Reads the trace or the snapshot that `reader` gives, gzip or plain.
 ///
 /// # Errors
 ///
 /// As [`read_path`].
 pub fn read(reader: impl Read + Send + 'static, options: &ReadOptions) -> Result<Trace> {
     let source = Source::new(Box::new(reader), options.max_input_size, options.progress.clone())?;
+    read_source(source, options)
+}
+
+/// Reads a trace or a snapshot, which its first bytes tell apart.
+fn read_source(mut source: Source, options: &ReadOptions) -> Result<Trace> {
+    if pickle::is_pickle(source.peek(2)?) {
+        return snapshot::read(source, options);
+    }
     pipeline::read(source, options.keep, options.threads())
 }

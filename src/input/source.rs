@@ -20,6 +20,8 @@ pub(super) struct Source {
     format: Format,
     limit: u64,
     given: u64,
+    /// Bytes that were looked at and are still to be given.
+    ahead: Vec<u8>,
     diagnostics: Diagnostics,
 }
 
@@ -72,7 +74,7 @@ impl Source {
         } else {
             Format::Plain(raw)
         };
-        Ok(Self { format, limit, given: 0, diagnostics: Diagnostics::default() })
+        Ok(Self { format, limit, given: 0, ahead: Vec::new(), diagnostics: Diagnostics::default() })
     }
 
     /// Appends bytes to `block` until it holds `len` or the input ends.
@@ -94,7 +96,21 @@ impl Source {
         result
     }
 
+    /// The first bytes, up to `len` of them, which stay to be read.
+    pub(super) fn peek(&mut self, len: usize) -> Result<&[u8]> {
+        let mut ahead = Vec::new();
+        self.fill(&mut ahead, len)?;
+        self.ahead = ahead;
+        Ok(&self.ahead)
+    }
+
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        if !self.ahead.is_empty() {
+            let n = buffer.len().min(self.ahead.len());
+            buffer[..n].copy_from_slice(&self.ahead[..n]);
+            self.ahead.drain(..n);
+            return Ok(n);
+        }
         loop {
             let read = match &mut self.format {
                 Format::Plain(raw) => raw.read(buffer).map_err(Error::from)?,
@@ -173,5 +189,12 @@ impl Source {
     /// What was odd.
     pub(super) fn into_diagnostics(self) -> Diagnostics {
         self.diagnostics
+    }
+}
+
+impl Read for Source {
+    /// As [`fill`](Source::fill); an error of ours travels inside the other kind.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Self::read(self, buffer).map_err(io::Error::other)
     }
 }

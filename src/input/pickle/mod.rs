@@ -121,6 +121,17 @@ fn narrow(size: usize) -> Result<u32> {
         .ok_or_else(|| Error::new(ErrorKind::Limit("the pickle holds more than 2^32 items".into())))
 }
 
+/// Whether an input that starts with these bytes can be a pickle: no JSON starts like that.
+pub(crate) fn is_pickle(start: &[u8]) -> bool {
+    match start {
+        [0x80, 2..=5, ..] => true,
+        // Protocols 0 and 1 say nothing of themselves: a dictionary or a list, made empty or of what is above a mark.
+        [b'(', b'd' | b'l' | b'(', ..] => true,
+        [b'}' | b']', b'q' | b'r' | b'(', ..] => true,
+        _ => false,
+    }
+}
+
 /// What a pickle holds. Get at it from [`root`](Self::root).
 #[derive(Debug, Default)]
 pub(crate) struct Document {

@@ -93,7 +93,7 @@ impl<R: Read> Stream<R> {
                 Ok(read) => self.end += read,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Err(self.ends_early()),
-                Err(error) => return Err(Error::from(error).at_offset(self.base + self.end as u64)),
+                Err(error) => return Err(error.downcast().unwrap_or_else(Error::from)),
             }
             if self.base + self.end as u64 > self.limit {
                 let message = format!("the input is larger than the limit of {} bytes", self.limit);

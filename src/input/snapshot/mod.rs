@@ -23,21 +23,7 @@ use crate::trace::{Device, Op, OpKind, Severity, Snapshot, StrId, Trace, TraceBu
 use crate::units::{Bytes, Nanos};
 use hashbrown::HashMap;
 use stacks::Stacks;
-use std::io::{BufRead, BufReader, Read};
-
-/// Reads a snapshot from `reader`, gzipped or not.
-///
-/// # Errors
-///
-/// Where it is no pickle of plain data, or no snapshot.
-pub fn read_snapshot<R: Read>(reader: R, options: &ReadOptions) -> Result<Trace> {
-    let mut reader = BufReader::with_capacity(1 << 16, reader);
-    if reader.fill_buf()?.starts_with(&[0x1f, 0x8b]) {
-        read(flate2::bufread::MultiGzDecoder::new(reader), options)
-    } else {
-        read(reader, options)
-    }
-}
+use std::io::Read;
 
 /// Reads a snapshot's pickle, already inflated.
 ///

@@ -3,7 +3,7 @@ use crate::trace::StackId;
 
 /// `text` is a pickle of protocol 0 or 1 by hand, for what no file at hand shows.
 fn read_text(text: &[u8]) -> Result<Trace> {
-    read_snapshot(text, &ReadOptions::default())
+    read(text, &ReadOptions::default())
 }
 
 // What torch 2.0 wrote: no times, no addresses of blocks, and what is known of a block in its `history`.
