@@ -12,6 +12,7 @@ mod flops;
 mod forward;
 pub mod grouping;
 mod net_memory;
+pub mod op_allocations;
 mod op_stacks;
 pub mod owners;
 pub mod peak;
@@ -20,6 +21,7 @@ pub mod smi;
 pub mod snapshot_stats;
 mod spans;
 pub mod step_spans;
+pub mod steps;
 #[cfg(test)]
 mod testing;
 mod transfers;

@@ -48,13 +48,13 @@ fn changes_by_group(memory: &DeviceMemory, groups: &Groups) -> Vec<Vec<(u32, Byt
 }
 
 /// A complete binary tree of maxima.
-struct Maxima {
+pub(super) struct Maxima {
     leaves: usize,
     nodes: Vec<Bytes>,
 }
 
 impl Maxima {
-    fn build(values: &[Bytes]) -> Self {
+    pub(super) fn build(values: &[Bytes]) -> Self {
         let leaves = values.len();
         let mut nodes = vec![Bytes(i64::MIN); leaves];
         nodes.extend_from_slice(values);
@@ -65,7 +65,7 @@ impl Maxima {
     }
 
     /// The greatest value from `from` up to before `to`; `None` where there is none.
-    fn of(&self, from: usize, to: usize) -> Option<Bytes> {
+    pub(super) fn of(&self, from: usize, to: usize) -> Option<Bytes> {
         let (mut low, mut high) = (from + self.leaves, to + self.leaves);
         let mut top = None;
         while low < high {

@@ -1,0 +1,98 @@
+//! What operators allocate: gross bytes, numbers of allocations, and what of it is live at the peak, by operator.
+//!
+//! The columns that key averages have beyond PyTorch's. An allocation counts for its owner alone, the operator that is no
+//! allocation helper ([`AttributeTo::Op`]), so the rows of a table sum to all that was allocated.
+
+use super::allocations::{Allocations, DeviceMemory};
+use super::owners::{AttributeTo, Owners};
+use super::tree::OpTree;
+use crate::trace::Device;
+use crate::units::Bytes;
+
+/// What an operator allocates itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allocated {
+    /// Gross bytes.
+    pub bytes: Bytes,
+    /// The number of allocations.
+    pub count: u64,
+    /// What of it is live at its device's peak.
+    pub peak_live: Bytes,
+}
+
+/// What each row of `Trace::ops` allocates itself; a row folded into another counts there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpAllocations {
+    /// By row.
+    pub of_op: Vec<Allocated>,
+    /// Outside any operator.
+    pub outside: Allocated,
+    /// Whether what is live at the peak is known: not in traces without addresses.
+    pub paired: bool,
+}
+
+impl OpAllocations {
+    /// What is allocated on `device`, or without one on all accelerators, or on the host in a trace without any.
+    pub fn compute(memory: &Allocations, owners: &Owners<'_>, tree: &OpTree, device: Option<Device>) -> Self {
+        let devices = memory.devices();
+        let any_accelerator = devices.iter().any(|m| !m.device().kind.is_cpu());
+        let only = device.and_then(|d| memory.device(d)).map(DeviceMemory::device);
+        let wanted = |m: &&DeviceMemory| match device {
+            Some(_) => only == Some(m.device()),
+            None => m.device().kind.is_cpu() != any_accelerator,
+        };
+        let mut found =
+            Self { of_op: vec![Allocated::default(); tree.len()], outside: Allocated::default(), paired: true };
+        for m in devices.iter().filter(wanted) {
+            found.add(m, owners, tree);
+        }
+        found
+    }
+
+    fn add(&mut self, memory: &DeviceMemory, owners: &Owners<'_>, tree: &OpTree) {
+        self.paired &= memory.is_paired();
+        for (event, change) in memory.change().iter().enumerate().filter(|(_, change)| change.0 > 0) {
+            let of = self.owner(memory, event, owners, tree);
+            of.bytes += *change;
+            of.count += 1;
+        }
+        let peak = memory.peak().map_or(0, |event| event + 1);
+        for block in memory.live_blocks(peak).map(|i| memory.blocks()[i]) {
+            self.owner(memory, block.allocated(), owners, tree).peak_live += block.bytes;
+        }
+    }
+
+    fn owner(&mut self, memory: &DeviceMemory, event: usize, owners: &Owners<'_>, tree: &OpTree) -> &mut Allocated {
+        match owners.owner(memory.events()[event] as usize, AttributeTo::Op) {
+            Some(op) => &mut self.of_op[tree.folded_into(op).unwrap_or(op)],
+            None => &mut self.outside,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Build, span};
+    use super::*;
+
+    #[test]
+    fn allocations_count_for_the_row_that_their_owner_is_folded_into() {
+        // [aten::softmax [aten::softmax [aten::empty]]]: the second call of the name is no row of its own.
+        let mut b = Build::default();
+        b.span(span("aten::softmax", 0, 50));
+        b.span(span("aten::softmax", 1, 49));
+        b.span(span("aten::empty", 2, 48));
+        b.alloc(10, 1, 8);
+        b.alloc(20, 2, 16);
+        b.alloc(30, 1, -8);
+        b.alloc(60, 3, 4);
+        let trace = b.finish();
+        let (memory, owners, tree) = (Allocations::build(&trace), Owners::build(&trace), OpTree::build(&trace));
+        let got = OpAllocations::compute(&memory, &owners, &tree, None);
+        assert_eq!(got.of_op[0], Allocated { bytes: Bytes(24), count: 2, peak_live: Bytes(24) });
+        assert_eq!(got.of_op[1], Allocated::default());
+        assert_eq!(got.outside, Allocated { bytes: Bytes(4), count: 1, peak_live: Bytes::ZERO });
+        let cpu = OpAllocations::compute(&memory, &owners, &tree, Some(Device::CPU));
+        assert_eq!(cpu.of_op[0], Allocated::default());
+    }
+}
