@@ -1,5 +1,7 @@
 //! The live set of real traces: it sums exactly, whatever it is grouped by, and nothing in it overlaps.
 
+#![allow(clippy::print_stderr)]
+
 use std::path::{Path, PathBuf};
 use tracetool::analysis::allocations::{Allocations, DeviceMemory};
 use tracetool::analysis::categories::CategoryRules;
@@ -134,7 +136,9 @@ fn only_the_run_that_keeps_its_graphs_grows() {
         let trace = read(&path);
         let leak = path.to_string_lossy().contains("leak");
         for d in steps(&trace, &Allocations::build(&trace), &attribution(&trace), &StepsOptions::default()) {
-            assert_eq!(d.verdict == Verdict::Grows, leak && d.device == "cuda:0", "{} {}", path.display(), d.device);
+            // The host keeps a few bytes of each graph as well.
+            assert!(leak || d.verdict != Verdict::Grows, "{} {}", path.display(), d.device);
+            assert!(!leak || d.verdict == Verdict::Grows, "{} {}", path.display(), d.device);
             if d.verdict == Verdict::Grows {
                 let kept: Bytes = d.keepers.iter().map(|k| k.bytes_per_step).sum();
                 assert!((kept - d.growth_bytes_per_step).0.abs() < 1024, "{kept} {}", d.growth_bytes_per_step);
