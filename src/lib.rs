@@ -11,8 +11,10 @@
 //! ```
 
 pub mod analysis;
+pub mod cli;
 pub mod error;
 pub mod input;
+pub mod render;
 pub mod report;
 pub mod trace;
 pub mod units;

@@ -3,6 +3,14 @@
 //! A report is a struct of its options with one `run`, in a file of its own, that turns what `analysis` computed into a
 //! [`Report`]. Nothing here formats a number or writes a byte: that is `render`'s work.
 
+mod names;
+pub mod top;
+mod torch;
+
+pub use torch::{TorchTable, TorchWidths};
+
+use crate::error::Result;
+use crate::trace::Diagnostics;
 use crate::units::{Bytes, Nanos};
 
 /// What a command has to say: blocks for people in reading order, and a document for programs.
@@ -14,6 +22,29 @@ pub struct Report {
     pub blocks: Vec<Block>,
     /// The members of the JSON document besides `schema_version`, `command` and `diagnostics`.
     pub document: serde_json::Map<String, serde_json::Value>,
+    /// What was skipped or odd in the inputs; the document holds all of it.
+    pub diagnostics: Diagnostics,
+    /// PyTorch's own table, where the command has one.
+    pub torch: Option<TorchTable>,
+}
+
+impl Report {
+    /// Reduces every table to its first column and these, in this order; they are then shown however narrow the page.
+    ///
+    /// # Errors
+    ///
+    /// Where no table has a column of one of these names.
+    pub fn select_columns(&mut self, wanted: &[String]) -> Result<()> {
+        let tables = || self.blocks.iter().filter_map(Block::table);
+        for name in wanted {
+            let known: Vec<&str> = tables().flat_map(|t| &t.columns).map(|c| c.key.as_str()).collect();
+            names::find(name, &known, "column")?;
+        }
+        for table in self.blocks.iter_mut().filter_map(Block::table_mut) {
+            table.select(wanted);
+        }
+        Ok(())
+    }
 }
 
 /// A part of a report.
@@ -25,8 +56,21 @@ pub enum Block {
     Text(String),
     /// A table. CSV output holds the first table of a report.
     Table(Table),
+    /// A few numbers with their names, such as totals.
+    Facts(Vec<(String, Cell)>),
     /// Something the user should know, with what to do.
     Finding(Finding),
+}
+
+impl Block {
+    /// The table, where it is one.
+    pub fn table(&self) -> Option<&Table> {
+        if let Self::Table(table) = self { Some(table) } else { None }
+    }
+
+    fn table_mut(&mut self) -> Option<&mut Table> {
+        if let Self::Table(table) = self { Some(table) } else { None }
+    }
 }
 
 /// A sentence with a number, a cause and what to do.
@@ -53,6 +97,26 @@ pub struct Table {
     pub left_out: Option<LeftOut>,
 }
 
+impl Table {
+    /// Keeps the first column and those of these names, in this order.
+    fn select(&mut self, wanted: &[String]) {
+        let known: Vec<&str> = self.columns.iter().map(|c| c.key.as_str()).collect();
+        let mut places = vec![0];
+        for place in wanted.iter().filter_map(|name| names::place(name, &known)) {
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        if self.columns.is_empty() {
+            return;
+        }
+        self.columns = places.iter().map(|i| self.columns[*i].clone().priority(0)).collect();
+        for row in &mut self.rows {
+            *row = places.iter().map(|i| row.get(*i).cloned().unwrap_or(Cell::Absent)).collect();
+        }
+    }
+}
+
 /// Rows that a limit hides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
@@ -74,6 +138,9 @@ pub struct Column {
 }
 
 impl Column {
+    /// The priority of columns that people see only when they ask for them; programs always get them.
+    pub const DETAIL: u8 = 100;
+
     /// A column that always shows.
     pub fn new(key: impl Into<String>, title: impl Into<String>) -> Self {
         Self { key: key.into(), title: title.into(), priority: 0 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use std::fmt;
+use std::str::FromStr;
 
 /// The kind of a device, by the number that PyTorch's c10 library gives it.
 ///
@@ -89,6 +90,21 @@ impl fmt::Display for Device {
     }
 }
 
+impl FromStr for Device {
+    type Err = String;
+
+    /// Reads what [`Display`](fmt::Display) writes; `cuda` alone is `cuda:0`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("expected a device such as cpu, cuda:0 or xpu:1, found {text:?}");
+        let (kind, index) = text.split_once(':').unwrap_or((text, "0"));
+        let named = (0..=i16::from(u8::MAX)).map(DeviceType).find(|k| k.name() == Some(kind));
+        let numbered = || kind.strip_prefix("type").and_then(|n| n.parse().ok()).map(DeviceType);
+        let kind = named.or_else(numbered).ok_or_else(wrong)?;
+        let index = index.parse().map_err(|_| wrong())?;
+        Ok(if kind.is_cpu() { Self::CPU } else { Self { kind, index } })
+    }
+}
+
 /// What the file's `deviceProperties` says of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeviceProperties {
@@ -115,5 +131,15 @@ mod tests {
         assert_eq!(name(6, 3), "hip:3");
         assert_eq!(name(20, 0), "privateuse1:0");
         assert_eq!(name(42, 0), "type42:0");
+    }
+
+    #[test]
+    fn device_names_are_read_back() {
+        for name in ["cpu", "cuda:0", "hip:3", "privateuse1:0", "type42:1"] {
+            assert_eq!(name.parse::<Device>().unwrap().to_string(), name);
+        }
+        assert_eq!("cuda".parse(), Ok(Device::cuda(0)));
+        assert!("gpu:0".parse::<Device>().is_err());
+        assert!("cuda:x".parse::<Device>().is_err());
     }
 }

@@ -1,0 +1,119 @@
+//! CSV as RFC 4180 has it: the first table of the report, column keys as header, raw numbers, lines ended by CRLF.
+
+use super::Options;
+use crate::error::{Error, Result};
+use crate::report::{Block, Cell, Report};
+use std::io::Write;
+
+pub(super) fn render(report: &Report, _: &Options, out: &mut dyn Write) -> Result<()> {
+    let table = report.blocks.iter().find_map(|block| match block {
+        Block::Table(table) => Some(table),
+        _ => None,
+    });
+    let Some(table) = table else {
+        return Err(Error::usage(format!("{} has no table for --format csv; use json", report.command)));
+    };
+    write_record(table.columns.iter().map(|c| quoted(&c.key)), out)?;
+    for row in &table.rows {
+        write_record(row.iter().map(field), out)?;
+    }
+    Ok(())
+}
+
+fn write_record(fields: impl Iterator<Item = String>, out: &mut dyn Write) -> Result<()> {
+    for (i, field) in fields.enumerate() {
+        if i > 0 {
+            out.write_all(b",")?;
+        }
+        out.write_all(field.as_bytes())?;
+    }
+    Ok(out.write_all(b"\r\n")?)
+}
+
+/// A cell as a field: numbers bare, text quoted where it must be, absent empty.
+fn field(cell: &Cell) -> String {
+    match cell {
+        Cell::Absent => String::new(),
+        Cell::Text(text) => quoted(&defused(text)),
+        Cell::Count(n) | Cell::Flops(n) => n.to_string(),
+        Cell::Bytes(n) => n.to_string(),
+        Cell::Nanos(n) => n.to_string(),
+        Cell::Ratio(r) if r.is_finite() => r.to_string(),
+        Cell::Ratio(_) => String::new(),
+        Cell::Address(n) => format!("{n:#x}"),
+    }
+}
+
+/// Text that a spreadsheet would run as a formula gets an apostrophe before it.
+fn defused(text: &str) -> String {
+    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    if formula { format!("'{text}") } else { text.to_owned() }
+}
+
+fn quoted(text: &str) -> String {
+    if text.contains(['"', ',', '\r', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Column, Table};
+    use crate::units::Bytes;
+    use proptest::prelude::*;
+
+    fn rendered(rows: Vec<Vec<Cell>>) -> String {
+        let columns = vec![Column::new("key", "Name"), Column::new("bytes", "Size")];
+        let table = Table { columns, rows, ..Table::default() };
+        let report = Report { command: "top", blocks: vec![Block::Table(table)], ..Report::default() };
+        let mut out = Vec::new();
+        render(&report, &Options::default(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    /// A reader by the grammar of RFC 4180.
+    fn parse(text: &str) -> Vec<Vec<String>> {
+        let (mut records, mut record, mut field) = (vec![], vec![], String::new());
+        let mut chars = text.chars().peekable();
+        while let Some(c) = chars.next() {
+            match c {
+                '"' => {
+                    while let Some(c) = chars.next() {
+                        if c != '"' {
+                            field.push(c);
+                        } else if chars.next_if_eq(&'"').is_some() {
+                            field.push('"');
+                        } else {
+                            break;
+                        }
+                    }
+                }
+                ',' => record.push(std::mem::take(&mut field)),
+                '\r' if chars.next_if_eq(&'\n').is_some() => {
+                    record.push(std::mem::take(&mut field));
+                    records.push(std::mem::take(&mut record));
+                }
+                c => field.push(c),
+            }
+        }
+        records
+    }
+
+    #[test]
+    fn numbers_stay_numbers_and_formulas_become_text() {
+        let rows = vec![vec!["=1+1".into(), Cell::Bytes(Bytes(-5))], vec!["a,\"b\"\n".into(), Cell::Absent]];
+        assert_eq!(rendered(rows), "key,bytes\r\n'=1+1,-5\r\n\"a,\"\"b\"\"\n\",\r\n");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_back_but_for_the_apostrophe_before_a_formula(text in any::<String>(), n in any::<i64>()) {
+            let records = parse(&rendered(vec![vec![text.as_str().into(), Cell::Bytes(Bytes(n))]]));
+            prop_assert_eq!(records.len(), 2);
+            let read = &records[1][0];
+            prop_assert!(!read.starts_with(['=', '+', '-', '@', '\t', '\r']));
+            let bare = if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { &read[1..] } else { read };
+            prop_assert_eq!(bare, &text);
+            prop_assert_eq!(&records[1][1], &n.to_string());
+        }
+    }
+}
