@@ -36,6 +36,7 @@ fn row(row: &Value) -> KeyAverage {
         allocated_bytes: None,
         allocation_count: None,
         peak_live_bytes: None,
+        is_async: row["is_async"] == true,
         top_level: true,
     }
 }

@@ -92,6 +92,8 @@ pub struct KeyAverage {
     pub allocation_count: Option<u64>,
     /// Bytes of the row's allocations live at the device's peak; another analysis fills it in.
     pub peak_live_bytes: Option<Bytes>,
+    /// Whether the events may end on another thread than they begin on, and have no time of their own for that.
+    pub is_async: bool,
     /// Whether the row's first event stands in no other.
     #[serde(skip)]
     pub top_level: bool,
@@ -205,6 +207,7 @@ impl<'t> Rows<'t> {
                 allocated_bytes: None,
                 allocation_count: None,
                 peak_live_bytes: None,
+                is_async: false,
                 top_level,
             });
             (rows.len() - 1) as u32
@@ -240,6 +243,7 @@ impl<'t> Rows<'t> {
             row.device_memory_usage += net.device;
             row.flops = row.flops.saturating_add(flops.of(ops.name()[i], detail));
             if tree.role(i) == Role::Async {
+                row.is_async = true;
                 continue;
             }
             row.self_cpu_time_total += (duration - time_inside[i]).max(Nanos::ZERO);

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Args)]
 pub(super) struct InputArgs {
     /// The trace, gzipped or not; - for standard input
-    #[arg(value_name = "TRACE", value_hint = ValueHint::FilePath)]
+    #[arg(value_name = "TRACE", value_hint = ValueHint::FilePath, help_heading = None)]
     trace: PathBuf,
     #[command(flatten)]
     reading: ReadingArgs,
@@ -29,7 +29,7 @@ pub(super) struct ReadingArgs {
     #[arg(long)]
     strict: bool,
     /// Give up on inputs larger than this once inflated, such as 500MiB or 2GiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = ReadOptions::default().max_input_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1TiB")]
     max_input_size: u64,
 }
 

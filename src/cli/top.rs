@@ -14,15 +14,16 @@ use regex::Regex;
 
 /// Show which operators take memory and time, as PyTorch's key_averages() counts it
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    next_help_heading = "Rows",
+    after_help = "\
 Examples:
   tracetool top trace.json.gz
   tracetool top trace.json.gz --sort-by self_cuda_time_total --limit 20
   tracetool top trace.json.gz --format torch --sort-by cuda_memory_usage
-  tracetool top trace.json.gz --group-by-input-shape --filter 'aten::(mm|bmm)' --format csv -o mm.csv")]
+  tracetool top trace.json.gz --group-by-input-shape --filter 'aten::b?mm' --format csv -o mm.csv"
+)]
 pub(super) struct TopArgs {
-    #[command(flatten)]
-    input: InputArgs,
     /// Sort by this, greatest first: self_cuda_memory_usage, cpu_time_total, count and so on as in PyTorch (cuda, xpu,
     /// hip and device are the same word), or none [default: the best that the trace holds, memory first]
     #[arg(long, value_name = "NAME")]
@@ -50,6 +51,8 @@ pub(super) struct TopArgs {
     torch: TorchArgs,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    input: InputArgs,
 }
 
 /// Arguments of PyTorch's own table.

@@ -8,7 +8,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 /// What stands between two columns.
 pub(super) const GAP: usize = 2;
 /// A column of text is not squeezed below this while another column can be left out instead.
-const COMFORTABLE: usize = 30;
+const COMFORTABLE: usize = 36;
 /// A column of text is never squeezed below this.
 const LEAST: usize = 8;
 /// No cell is worth more than this on any screen.

@@ -111,8 +111,7 @@ impl TextPage<'_> {
             writeln!(self.out, "{}", line(&page.columns, |column| &column.cells[row]))?;
         }
         for note in notes(table.left_out.as_ref(), &page.dropped) {
-            self.styled(Style::Dim, &note)?;
-            writeln!(self.out)?;
+            self.paragraph(&note, "", 2)?;
         }
         Ok(())
     }

@@ -92,7 +92,7 @@ fn columns(table: &TorchTable) -> Vec<Column<'_>> {
         Column::new("Name", move |r| name(r, max_name)).width((characters(&table.longest_key) + 4).min(max_name)),
         Column::new("Self CPU %", move |r| share(r.self_cpu_time_total, cpu_total)),
         Column::new("Self CPU", |r| time(micros(r.self_cpu_time_total))),
-        Column::new("CPU total %", move |r| share(r.cpu_time_total, cpu_total)),
+        Column::new("CPU total %", move |r| if r.is_async { "0".into() } else { share(r.cpu_time_total, cpu_total) }),
         Column::new("CPU total", |r| time(micros(r.cpu_time_total))),
         Column::new("CPU time avg", |r| time(average(r.cpu_time_total, r.count))),
     ];

@@ -23,7 +23,9 @@ pub(super) fn place(name: &str, known: &[&str]) -> Option<usize> {
 pub(super) fn find(name: &str, known: &[&str], what: &str) -> Result<usize> {
     place(name, known).ok_or_else(|| {
         let wanted = canonical(name);
-        let nearest = known.iter().min_by_key(|k| distance(&canonical(k), &wanted));
+        // What starts the same was most likely meant and cut short.
+        let far = |k: &&&str| (!canonical(k).starts_with(&wanted), distance(&canonical(k), &wanted));
+        let nearest = known.iter().min_by_key(far);
         let nearest = nearest.map(|k| format!("; did you mean {k}?")).unwrap_or_default();
         Error::usage(format!("there is no {what} {name:?}{nearest} There are {}", known.join(", ")))
     })

@@ -245,10 +245,12 @@ impl Top {
         });
         for metric in METRICS {
             let sorted = sort.is_some_and(|s| s.key == metric.key);
-            let filled = shown.iter().any(|r| (metric.get)(r) != Cell::Absent);
+            let numbers = || shown.iter().filter_map(|r| number(&(metric.get)(r)));
             let priority = match () {
                 () if sorted => 0,
-                () if !filled || !facets.has(metric.whole) => Column::DETAIL,
+                () if numbers().next().is_none() || !facets.has(metric.whole) => Column::DETAIL,
+                // A column of zeros tells the least.
+                () if numbers().all(|n| n == 0) => metric.priority.max(Column::DETAIL / 2),
                 () => metric.priority,
             };
             let column = Column::new(metric.key, facets.title(metric)).priority(priority);
