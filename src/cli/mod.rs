@@ -32,6 +32,7 @@ struct Cli {
 
 /// All commands.
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one value, made once")]
 enum Command {
     Top(top::TopArgs),
     Completions(completions::CompletionsArgs),
