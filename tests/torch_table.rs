@@ -1,5 +1,7 @@
 //! The torch format against the text that PyTorch printed from the same rows (`X.truth.json.gz`: rows and tables).
 
+#![allow(clippy::unwrap_used, reason = "a broken fixture ends the test")]
+
 use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -37,7 +37,8 @@ impl InputArgs {
     /// Reads the trace, and tells on standard error what was odd in it.
     pub(super) fn read(&self, keep: Keep) -> Result<Trace> {
         let progress = Progress::start(&self.trace);
-        let trace = read_path(&self.trace, &self.reading.options(keep));
+        let options = ReadOptions { progress: Some(progress.counter()), ..self.reading.options(keep) };
+        let trace = read_path(&self.trace, &options);
         drop(progress);
         let trace = trace?;
         tell(trace.diagnostics());
@@ -52,7 +53,7 @@ impl InputArgs {
 
 impl ReadingArgs {
     fn options(&self, keep: Keep) -> ReadOptions {
-        ReadOptions { keep, threads: self.threads, max_input_size: self.max_input_size }
+        ReadOptions { keep, threads: self.threads, max_input_size: self.max_input_size, progress: None }
     }
 }
 

@@ -94,7 +94,11 @@ fn one_line(error: &clap::Error) -> String {
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .collect();
-    let message = parts.join("; ").replace(":; ", ": ");
+    let mut message = parts.join("; ").replace(":; ", ": ");
+    if error.kind() == ClapKind::InvalidSubcommand {
+        let commands: Vec<String> = Cli::command().get_subcommands().map(|c| c.get_name().to_owned()).collect();
+        message = format!("{message}; the commands are {}", commands.join(", "));
+    }
     format!("{} (try '--help')", message.trim_start_matches("error: "))
 }
 

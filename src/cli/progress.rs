@@ -33,7 +33,6 @@ impl Progress {
     }
 
     /// Where the reader counts the bytes that it has taken from the file.
-    #[allow(dead_code, reason = "until the reader counts")]
     pub(super) fn counter(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.read)
     }
