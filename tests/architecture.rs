@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 const MAY_USE: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("error", &[]),
-    ("trace", &["units"]),
+    ("trace", &["units", "error"]),
     ("input", &["units", "error", "trace"]),
-    ("analysis", &["units", "trace"]),
+    ("analysis", &["units", "error", "trace"]),
     ("report", &["units", "error", "trace", "analysis"]),
     ("render", &["units", "error", "trace", "analysis", "report"]),
     ("export", &["units", "error", "trace"]),
