@@ -20,3 +20,9 @@ pub mod trace;
 pub mod units;
 
 pub use error::{Error, Result};
+
+/// What the benchmarks reach of the inside of this crate. No part of its interface.
+#[doc(hidden)]
+pub mod bench_support {
+    pub use crate::input::bench::*;
+}

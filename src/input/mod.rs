@@ -7,6 +7,7 @@
 
 mod document;
 mod event;
+mod inflate;
 mod mprof;
 mod pickle;
 mod pipeline;
@@ -22,6 +23,7 @@ pub use smi::{SmiOptions, read_smi};
 
 use crate::error::Result;
 use crate::trace::{Keep, Trace};
+use inflate::Block;
 use source::Source;
 use std::io::Read;
 use std::path::Path;
@@ -80,8 +82,39 @@ pub fn read(reader: impl Read + Send + 'static, options: &ReadOptions) -> Result
 
 /// Reads a trace or a snapshot, which its first bytes tell apart.
 fn read_source(mut source: Source, options: &ReadOptions) -> Result<Trace> {
-    if pickle::is_pickle(source.peek(2)?) {
-        return snapshot::read(source, options);
+    let mut first = Block::new(pipeline::BATCH);
+    source.fill(&mut first)?;
+    if pickle::is_pickle(first.data()) {
+        return snapshot::read(source.into_read(first), options);
     }
-    pipeline::read(source, options.keep, options.threads())
+    pipeline::read(first, source, options.keep, options.threads())
+}
+
+/// Pieces of the reader for benchmarks.
+pub(crate) mod bench {
+    use super::inflate::{Block, GzipReader, Verifier};
+    use std::io::Read;
+
+    /// Inflates a gzip file in blocks of `block_size` bytes, checks its checksums if `verify` says so, and returns the
+    /// size of the data.
+    ///
+    /// # Panics
+    ///
+    /// If the file is damaged.
+    pub fn gunzip(file: impl Read, block_size: usize, verify: bool) -> u64 {
+        let mut reader = GzipReader::new(file);
+        let mut verifier = Verifier::default();
+        let mut block = Block::new(block_size);
+        let mut size = 0;
+        loop {
+            let n = reader.fill(&mut block).expect("the file can be decoded");
+            if verify {
+                assert!(verifier.check(&block).is_none(), "the checksums hold");
+            }
+            if n == 0 {
+                return size;
+            }
+            size += n as u64;
+        }
+    }
 }

@@ -7,57 +7,71 @@
 
 use super::document::{LONGEST_EVENT, Place, Scanned, TRACE, scan};
 use super::event::next_event_start;
+use super::inflate::{Block, HISTORY, Verifier};
 use super::simd::Level;
 use super::source::Source;
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace::{Diagnostics, Keep, Severity, Trace, TraceBuilder};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Bytes of a batch: small enough to stay in a core's cache between inflating and scanning.
-const BATCH: usize = 1 << 20;
+pub(super) const BATCH: usize = 1 << 20;
 
-/// A piece of the file, at places where events seem to begin.
+/// A piece of the file, cut at places where events seem to begin.
 struct Batch {
     index: u64,
-    bytes: Vec<u8>,
+    block: Block,
+    /// Where the piece lies in the block. It begins among the bytes of the block before, which this one holds too.
+    span: Range<usize>,
     offset: u64,
     last: bool,
+}
+
+impl Batch {
+    fn bytes(&self) -> &[u8] {
+        &self.block.with_history().0[self.span.clone()]
+    }
 }
 
 /// Cuts a source into batches.
 struct Cutter {
     source: Source,
-    rest: Vec<u8>,
+    /// The first block, read to see what the file is.
+    first: Option<Block>,
+    /// Bytes at the end of the last block that belong to the next batch.
+    rest: usize,
     index: u64,
     offset: u64,
 }
 
 impl Cutter {
-    /// The next batch, in the memory of `bytes`.
-    fn next(&mut self, mut bytes: Vec<u8>) -> Result<Batch> {
-        bytes.clear();
-        bytes.extend_from_slice(&self.rest);
-        self.rest.clear();
-        self.source.fill(&mut bytes, BATCH)?;
-        let last = bytes.len() < BATCH;
-        if !last && let Some(cut) = last_event_start(&bytes) {
-            self.rest.extend_from_slice(&bytes[cut..]);
-            bytes.truncate(cut);
+    /// The next batch, in the memory of `block`.
+    fn next(&mut self, mut block: Block) -> Result<Batch> {
+        match self.first.take() {
+            Some(first) => block = first,
+            None => self.source.fill(&mut block)?,
         }
-        let batch = Batch { index: self.index, offset: self.offset, bytes, last };
+        let (bytes, data) = block.with_history();
+        let last = data == bytes.len();
+        let start = data - self.rest;
+        let end = if last { bytes.len() } else { last_event_start(bytes, data).unwrap_or(bytes.len()) };
+        self.rest = bytes.len() - end;
+        let batch = Batch { index: self.index, block, span: start..end, offset: self.offset, last };
         self.index += 1;
-        self.offset += batch.bytes.len() as u64;
+        self.offset += (end - start) as u64;
         Ok(batch)
     }
 }
 
-/// The last place where an event seems to begin, behind the first half.
-fn last_event_start(bytes: &[u8]) -> Option<usize> {
-    let half = bytes.len() / 2;
-    memchr::memrchr_iter(b'{', &bytes[half..])
-        .map(|at| half + at)
+/// The last place behind `data` where an event seems to begin, near enough to the end that the next block holds what is
+/// behind it.
+fn last_event_start(bytes: &[u8], data: usize) -> Option<usize> {
+    let from = data.max(bytes.len().saturating_sub(HISTORY));
+    memchr::memrchr_iter(b'{', &bytes[from..])
+        .map(|at| from + at)
         .find(|at| next_event_start(&bytes[..bytes.len().min(at + 65)], *at) == Some(*at))
 }
 
@@ -65,6 +79,7 @@ fn last_event_start(bytes: &[u8]) -> Option<usize> {
 struct Joiner {
     level: Level,
     keep: Keep,
+    verifier: Verifier,
     rows: TraceBuilder,
     place: Place,
     /// Bytes that were not decided yet, and where they begin.
@@ -82,6 +97,7 @@ impl Joiner {
         Self {
             level,
             keep,
+            verifier: Verifier::default(),
             rows: TraceBuilder::with_keep(keep),
             place: Place::Start,
             pending: Vec::new(),
@@ -95,18 +111,27 @@ impl Joiner {
 
     /// Adds the next batch, and what a worker made of it if one has.
     fn join(&mut self, batch: &Batch, scanned: Option<Scanned>) -> Result<()> {
+        if let Some(mismatch) = self.verifier.check(&batch.block) {
+            let offset = Some(batch.offset);
+            self.rows.diagnostics_mut().note("gzip-checksum", Severity::Loss, offset, || {
+                format!(
+                    "the checksum of the gzip stream (at byte {} of the file) is not that of its data: the file is damaged",
+                    mismatch.offset
+                )
+            });
+        }
         if let Some(scanned) = scanned
             && self.holds(&scanned)
         {
-            self.take(scanned, &batch.bytes, batch.offset);
+            self.take(scanned, batch.bytes(), batch.offset);
             return Ok(());
         }
         if self.pending.is_empty() {
-            let scanned = scan(self.level, &batch.bytes, batch.offset, self.place, batch.last, self.keep)?;
-            self.take(scanned, &batch.bytes, batch.offset);
+            let scanned = scan(self.level, batch.bytes(), batch.offset, self.place, batch.last, self.keep)?;
+            self.take(scanned, batch.bytes(), batch.offset);
             return Ok(());
         }
-        self.pending.extend_from_slice(&batch.bytes);
+        self.pending.extend_from_slice(batch.bytes());
         if self.pending.len() < self.enough && !batch.last {
             return Ok(());
         }
@@ -173,22 +198,22 @@ impl Joiner {
     }
 }
 
-/// Reads a source into a trace with `threads` threads.
-pub(super) fn read(source: Source, keep: Keep, threads: usize) -> Result<Trace> {
-    let cutter = Cutter { source, rest: Vec::new(), index: 0, offset: 0 };
+/// Reads a source, whose first block is at hand, into a trace with `threads` threads.
+pub(super) fn read(first: Block, source: Source, keep: Keep, threads: usize) -> Result<Trace> {
+    let cutter = Cutter { source, first: Some(first), rest: 0, index: 0, offset: 0 };
     let joiner = Joiner::new(Level::detect(), keep);
     if threads <= 1 { read_alone(cutter, joiner) } else { read_together(cutter, joiner, threads) }
 }
 
 fn read_alone(mut cutter: Cutter, mut joiner: Joiner) -> Result<Trace> {
-    let mut bytes = Vec::with_capacity(BATCH);
+    let mut block = Block::default();
     loop {
-        let batch = cutter.next(bytes)?;
+        let batch = cutter.next(block)?;
         joiner.join(&batch, None)?;
         if batch.last {
             return joiner.finish(cutter.source.into_diagnostics());
         }
-        bytes = batch.bytes;
+        block = batch.block;
     }
 }
 
@@ -198,12 +223,12 @@ fn read_together(cutter: Cutter, mut joiner: Joiner, threads: usize) -> Result<T
     let (level, keep) = (joiner.level, joiner.keep);
     // As many buffers as keep every thread at work; their number bounds the memory.
     let buffers = 2 * threads + 2;
-    let (to_pool, pool) = sync_channel::<Vec<u8>>(buffers);
+    let (to_pool, pool) = sync_channel::<Block>(buffers);
     let (to_workers, work) = sync_channel::<Batch>(buffers);
     let (to_joiner, done) = sync_channel::<Done>(buffers);
     for _ in 0..buffers {
         // The channel is as long as there are buffers, so this does not wait.
-        let _ = to_pool.send(Vec::with_capacity(BATCH));
+        let _ = to_pool.send(Block::new(BATCH));
     }
     let work = Mutex::new(work);
     std::thread::scope(|scope| {
@@ -223,9 +248,9 @@ fn read_together(cutter: Cutter, mut joiner: Joiner, threads: usize) -> Result<T
 }
 
 /// Cuts until the source or the pool ends.
-fn cut(mut cutter: Cutter, pool: &Receiver<Vec<u8>>, to_workers: &SyncSender<Batch>) -> Result<Source> {
-    while let Ok(bytes) = pool.recv() {
-        let batch = cutter.next(bytes)?;
+fn cut(mut cutter: Cutter, pool: &Receiver<Block>, to_workers: &SyncSender<Batch>) -> Result<Source> {
+    while let Ok(block) = pool.recv() {
+        let batch = cutter.next(block)?;
         let last = batch.last;
         if to_workers.send(batch).is_err() || last {
             break;
@@ -241,14 +266,14 @@ fn scan_batches(work: &Mutex<Receiver<Batch>>, to_joiner: &SyncSender<Done>, lev
         let Ok(batch) = next else { return };
         // The first batch begins with the head of the file, which the joiner reads.
         let place = Place::Events { bare: false };
-        let scanned = (batch.index > 0).then(|| scan(level, &batch.bytes, batch.offset, place, batch.last, keep).ok());
+        let scanned = (batch.index > 0).then(|| scan(level, batch.bytes(), batch.offset, place, batch.last, keep).ok());
         if to_joiner.send((batch, scanned.flatten())).is_err() {
             return;
         }
     }
 }
 
-fn join_in_order(joiner: &mut Joiner, done: &Receiver<Done>, to_pool: &SyncSender<Vec<u8>>) -> Result<()> {
+fn join_in_order(joiner: &mut Joiner, done: &Receiver<Done>, to_pool: &SyncSender<Block>) -> Result<()> {
     let mut early = BTreeMap::new();
     let mut next = 0;
     for (batch, scanned) in done {
@@ -260,7 +285,7 @@ fn join_in_order(joiner: &mut Joiner, done: &Receiver<Done>, to_pool: &SyncSende
                 return Ok(());
             }
             // Nobody waits for buffers once the last batch is cut.
-            let _ = to_pool.send(batch.bytes);
+            let _ = to_pool.send(batch.block);
         }
     }
     Err(Error::new(ErrorKind::Limit("the reader stopped before the end of the input".into())))

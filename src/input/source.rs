@@ -3,34 +3,28 @@
 //! Gzip is known by its first bytes, never by a name: PyTorch itself writes plain JSON into files named `.gz`. What ends
 //! too early or goes wrong later is a diagnostic; what was whole before it stands.
 
+use super::inflate::{Block, Ending, GzipReader, InflateError};
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace::{Diagnostics, Severity};
-use flate2::bufread::GzDecoder;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Compressed bytes that are read at once.
-const READ: usize = 256 << 10;
-
 /// The bytes of an input, inflated.
 pub(super) struct Source {
     format: Format,
     limit: u64,
     given: u64,
-    /// Bytes that were looked at and are still to be given.
-    ahead: Vec<u8>,
     diagnostics: Diagnostics,
 }
 
 type Raw = BufReader<Counted>;
 
 enum Format {
-    Plain(Raw),
-    Gzip(Box<GzDecoder<Raw>>),
-    Ended,
+    Plain { raw: Raw, history: Vec<u8> },
+    Gzip(Box<GzipReader<Raw>>),
 }
 
 /// A reader that tells others how far it is.
@@ -49,8 +43,6 @@ impl Read for Counted {
     }
 }
 
-const GZIP: [u8; 2] = [0x1f, 0x8b];
-
 impl Source {
     /// The file at `path`, or standard input if it is `-`. Gives no more than `limit` inflated bytes.
     pub(super) fn open(path: &Path, limit: u64, progress: Option<Arc<AtomicU64>>) -> Result<Self> {
@@ -68,121 +60,70 @@ impl Source {
 
     /// The bytes of a reader.
     pub(super) fn new(inner: Box<dyn Read + Send>, limit: u64, progress: Option<Arc<AtomicU64>>) -> Result<Self> {
-        let mut raw = BufReader::with_capacity(READ, Counted { inner, progress });
-        let format = if raw.fill_buf()?.starts_with(&GZIP) {
-            Format::Gzip(Box::new(GzDecoder::new(raw)))
+        // Only the first bytes are looked at in this buffer: all else is read past it, into larger ones.
+        let mut raw = BufReader::with_capacity(512, Counted { inner, progress });
+        let format = if raw.fill_buf()?.starts_with(&[0x1f, 0x8b]) {
+            Format::Gzip(Box::new(GzipReader::new(raw)))
         } else {
-            Format::Plain(raw)
+            Format::Plain { raw, history: Vec::new() }
         };
-        Ok(Self { format, limit, given: 0, ahead: Vec::new(), diagnostics: Diagnostics::default() })
+        Ok(Self { format, limit, given: 0, diagnostics: Diagnostics::default() })
     }
 
-    /// Appends bytes to `block` until it holds `len` or the input ends.
-    pub(super) fn fill(&mut self, block: &mut Vec<u8>, len: usize) -> Result<()> {
-        let mut filled = block.len();
-        block.resize(len.max(filled), 0);
-        let mut result = Ok(());
-        while filled < len {
-            match self.read(&mut block[filled..]) {
-                Ok(0) => break,
-                Ok(n) => filled += n,
-                Err(error) => {
-                    result = Err(error);
-                    break;
+    /// Replaces the data in `block` by what comes next, as much as there is room for. Without data at the end only.
+    pub(super) fn fill(&mut self, block: &mut Block) -> Result<()> {
+        let read = match &mut self.format {
+            Format::Plain { raw, history } => block.fill_plain(raw, history)?,
+            Format::Gzip(gzip) => match gzip.fill(block) {
+                Ok(0) => {
+                    self.note_ending();
+                    0
                 }
-            }
-        }
-        block.truncate(filled);
-        result
-    }
-
-    /// The first bytes, up to `len` of them, which stay to be read.
-    pub(super) fn peek(&mut self, len: usize) -> Result<&[u8]> {
-        let mut ahead = Vec::new();
-        self.fill(&mut ahead, len)?;
-        self.ahead = ahead;
-        Ok(&self.ahead)
-    }
-
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
-        if !self.ahead.is_empty() {
-            let n = buffer.len().min(self.ahead.len());
-            buffer[..n].copy_from_slice(&self.ahead[..n]);
-            self.ahead.drain(..n);
-            return Ok(n);
-        }
-        loop {
-            let read = match &mut self.format {
-                Format::Plain(raw) => raw.read(buffer).map_err(Error::from)?,
-                Format::Gzip(member) => match member.read(buffer) {
-                    Ok(0) => {
-                        self.next_member()?;
-                        continue;
-                    }
-                    Ok(n) => n,
-                    Err(error) => {
-                        self.broken(&error)?;
-                        continue;
-                    }
-                },
-                Format::Ended => return Ok(0),
-            };
-            self.given += read as u64;
-            if self.given > self.limit {
-                let message = format!(
-                    "the input is larger than {} bytes when inflated; --max-input-size raises the limit",
-                    self.limit
-                );
-                return Err(Error::new(ErrorKind::Limit(message)));
-            }
-            return Ok(read);
-        }
-    }
-
-    /// Behind the end of a gzip member: the next one, or the end.
-    fn next_member(&mut self) -> Result<()> {
-        let Format::Gzip(member) = std::mem::replace(&mut self.format, Format::Ended) else { return Ok(()) };
-        let mut raw = member.into_inner();
-        loop {
-            let rest = raw.fill_buf()?;
-            if rest.is_empty() {
-                return Ok(());
-            }
-            // Zeros may fill up the last block of a tape or disk.
-            let zeros = rest.iter().take_while(|b| **b == 0).count();
-            if zeros > 0 {
-                raw.consume(zeros);
-                continue;
-            }
-            if rest.starts_with(&GZIP) || rest == &GZIP[..1] {
-                self.format = Format::Gzip(Box::new(GzDecoder::new(raw)));
-            } else {
-                self.diagnostics.note("bytes-after-gzip", Severity::Warning, Some(self.given), || {
-                    "bytes behind the end of the gzip stream; passed over".into()
-                });
-            }
-            return Ok(());
-        }
-    }
-
-    /// The gzip stream is cut off or damaged: what was read so far stands, if that is anything.
-    fn broken(&mut self, error: &io::Error) -> Result<()> {
-        let cut_off = error.kind() == io::ErrorKind::UnexpectedEof;
-        let damaged = matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput);
-        if !cut_off && !damaged {
-            return Err(io::Error::new(error.kind(), error.to_string()).into());
-        }
-        if self.given == 0 {
-            let found = if cut_off { "one that is cut off at once" } else { "a damaged one" };
-            return Err(Error::format("a gzip stream", found));
-        }
-        self.format = Format::Ended;
-        let (code, message) = if cut_off {
-            ("truncated-gzip", "the gzip stream ends early: the file is incomplete, and so is all that is shown")
-        } else {
-            ("damaged-gzip", "the gzip stream is damaged: all behind this place is missing from what is shown")
+                Ok(read) => read,
+                Err(InflateError::Io(error)) => return Err(error.into()),
+                Err(InflateError::Corrupt { offset, reason }) => {
+                    self.note_damage(offset, &reason.to_string())?;
+                    0
+                }
+            },
         };
-        self.diagnostics.note(code, Severity::Loss, Some(self.given), || message.into());
+        self.given += read as u64;
+        if self.given > self.limit {
+            let limit = self.limit;
+            let message =
+                format!("the input is larger than {limit} bytes when inflated; --max-input-size raises the limit");
+            return Err(Error::new(ErrorKind::Limit(message)));
+        }
+        Ok(())
+    }
+
+    /// What is odd about how the gzip stream ended.
+    fn note_ending(&mut self) {
+        let Format::Gzip(gzip) = &self.format else { return };
+        let (code, severity, message) = match gzip.ending() {
+            Ending::Open | Ending::Whole => return,
+            Ending::Truncated => (
+                "truncated-gzip",
+                Severity::Loss,
+                "the gzip stream ends early: the file is incomplete, and so is all that is shown".to_owned(),
+            ),
+            Ending::Garbage { offset } => (
+                "bytes-after-gzip",
+                Severity::Warning,
+                format!("bytes behind the end of the gzip stream, from byte {offset} of the file on; passed over"),
+            ),
+        };
+        self.diagnostics.note(code, severity, Some(self.given), || message);
+    }
+
+    /// The gzip stream is damaged: what was read so far stands, if that is anything.
+    fn note_damage(&mut self, offset: u64, reason: &str) -> Result<()> {
+        if self.given == 0 {
+            return Err(Error::format("a gzip stream", format!("a damaged one: {reason}")).at_offset(offset));
+        }
+        self.diagnostics.note("damaged-gzip", Severity::Loss, Some(self.given), || {
+            format!("the gzip stream is damaged at byte {offset} of the file ({reason}): all behind it is missing")
+        });
         Ok(())
     }
 
@@ -190,11 +131,30 @@ impl Source {
     pub(super) fn into_diagnostics(self) -> Diagnostics {
         self.diagnostics
     }
+
+    /// The bytes as a stream, from those of `first` on.
+    pub(super) fn into_read(self, first: Block) -> impl Read {
+        Stream { source: self, block: first, at: 0 }
+    }
 }
 
-impl Read for Source {
-    /// As [`fill`](Source::fill); an error of ours travels inside the other kind.
+/// A [`Source`] as a stream of bytes, for formats that are not cut into batches.
+struct Stream {
+    source: Source,
+    block: Block,
+    at: usize,
+}
+
+impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Self::read(self, buffer).map_err(io::Error::other)
+        if self.at == self.block.data().len() {
+            self.source.fill(&mut self.block).map_err(io::Error::other)?;
+            self.at = 0;
+        }
+        let rest = &self.block.data()[self.at..];
+        let n = rest.len().min(buffer.len());
+        buffer[..n].copy_from_slice(&rest[..n]);
+        self.at += n;
+        Ok(n)
     }
 }
