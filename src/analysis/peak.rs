@@ -11,6 +11,7 @@ use super::without::peaks_without;
 use crate::trace::{Device, Trace};
 use crate::units::{Bytes, Nanos};
 use serde::Serialize;
+use std::str::FromStr;
 
 /// The moment to look at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +27,31 @@ pub enum Moment {
     End,
     /// When the device first could not serve a request. Devices that always could are left out.
     OutOfMemory,
+}
+
+impl FromStr for Moment {
+    type Err = String;
+
+    /// `peak`, `end`, `oom`, `step:3`, or a time since the trace's first event: `12.5ms`, `300us`, `1.2s`, `1500ns`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || format!("expected peak, end, oom, step:3 or a time such as 12.5ms or 300us, found {text:?}");
+        match text {
+            "peak" => return Ok(Self::Peak),
+            "end" => return Ok(Self::End),
+            "oom" => return Ok(Self::OutOfMemory),
+            _ => {}
+        }
+        if let Some(number) = text.strip_prefix("step:") {
+            return number.parse().map(Self::Step).map_err(|_| expected());
+        }
+        // How many powers of ten the unit is from a microsecond, which is what the digits are read as.
+        let units = [("ns", "e-3"), ("us", ""), ("µs", ""), ("ms", "e3"), ("s", "e6")];
+        let time = units.iter().find_map(|(unit, power)| {
+            let digits = text.strip_suffix(unit)?.trim_end();
+            Nanos::from_micros(format!("{digits}{power}").as_bytes())
+        });
+        time.filter(|t| t.0 >= 0).map(Self::Time).ok_or_else(expected)
+    }
 }
 
 /// What to show of a moment.
@@ -189,7 +215,7 @@ impl Look<'_, '_> {
     fn run(&self) -> Option<DevicePeak> {
         let m = self.memory;
         let peak = m.peak()?;
-        let (position, time, requested) = self.position(peak)?;
+        let (position, time, requested) = resolve(self.trace, m, self.who, self.options.at)?;
         let groups = self.groups();
         let live: Vec<usize> = m.live_blocks(position).collect();
         let ((allocated_bytes, allocation_count), (freed_bytes, free_count)) =
@@ -211,36 +237,6 @@ impl Look<'_, '_> {
             rows: self.rows(&live, &groups),
             largest_blocks: self.largest(&live, &groups),
             next_peak: self.next_peak(&live),
-        })
-    }
-
-    /// How many events have happened at the moment, when that is, and what was asked for.
-    fn position(&self, peak: usize) -> Option<(usize, Nanos, Option<Bytes>)> {
-        let m = self.memory;
-        let at = |event: usize| (event + 1, m.time()[event], None);
-        Some(match self.options.at {
-            Moment::Peak => at(peak),
-            Moment::End => at(m.len() - 1),
-            Moment::Time(passed) => {
-                let time = trace_start(self.trace) + passed;
-                (m.position_at(time), time, None)
-            }
-            Moment::Step(number) => {
-                let step = self.who.context.steps().numbered(number)?;
-                let from = m.time().partition_point(|t| *t < step.start);
-                let top = m.peak_in(from, m.position_at(step.end).max(from));
-                // What was live as the step began can be more than anything in it.
-                match top.filter(|top| m.allocated()[*top] > m.allocated_at(from) || from == 0) {
-                    Some(top) => at(top),
-                    None => (from, step.start, None),
-                }
-            }
-            Moment::OutOfMemory => {
-                let events = self.trace.out_of_memory();
-                let mine = |i: &usize| self.trace.device(events.device()[*i]) == m.device();
-                let i = (0..events.len()).find(mine)?;
-                (m.position_at(events.time()[i]), events.time()[i], Some(events.bytes()[i]))
-            }
         })
     }
 
@@ -364,6 +360,41 @@ impl Look<'_, '_> {
     }
 }
 
+/// How many of a device's events have happened at a moment, when that is, and what was asked for and not had. `None`
+/// where the device has no such moment.
+pub fn resolve(
+    trace: &Trace,
+    memory: &DeviceMemory,
+    who: &Attribution<'_>,
+    at: Moment,
+) -> Option<(usize, Nanos, Option<Bytes>)> {
+    let after = |event: usize| (event + 1, memory.time()[event], None);
+    Some(match at {
+        Moment::Peak => after(memory.peak()?),
+        Moment::End => after(memory.len().checked_sub(1)?),
+        Moment::Time(passed) => {
+            let time = trace_start(trace) + passed;
+            (memory.position_at(time), time, None)
+        }
+        Moment::Step(number) => {
+            let step = who.context.steps().numbered(number)?;
+            let from = memory.time().partition_point(|t| *t < step.start);
+            let top = memory.peak_in(from, memory.position_at(step.end).max(from));
+            // What was live as the step began can be more than anything in it.
+            match top.filter(|top| memory.allocated()[*top] > memory.allocated_at(from) || from == 0) {
+                Some(top) => after(top),
+                None => (from, step.start, None),
+            }
+        }
+        Moment::OutOfMemory => {
+            let events = trace.out_of_memory();
+            let mine = |i: &usize| trace.device(events.device()[*i]) == memory.device();
+            let i = (0..events.len()).find(mine)?;
+            (memory.position_at(events.time()[i]), events.time()[i], Some(events.bytes()[i]))
+        }
+    })
+}
+
 /// The time of the first event of any kind.
 pub fn trace_start(trace: &Trace) -> Nanos {
     let firsts = [
@@ -374,4 +405,88 @@ pub fn trace_start(trace: &Trace) -> Nanos {
         trace.out_of_memory().time().first(),
     ];
     firsts.into_iter().flatten().min().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::categories::CategoryRules;
+    use super::super::step_spans::StepSpans;
+    use super::super::testing::{Build, span};
+    use super::*;
+
+    /// 100 bytes from before; A holds 50 from 10 on, B 30 from 20 to 40, C 60 from 50 to 60; D 25 from 70 on.
+    fn look(at: Moment) -> Vec<DevicePeak> {
+        let mut b = Build::default();
+        b.before(100);
+        for (name, start, end) in [("ProfilerStep#3", 0, 45), ("ProfilerStep#4", 46, 90)] {
+            b.span(span(name, start, end));
+        }
+        for (name, start) in [("A", 5), ("B", 15), ("C", 48), ("D", 65)] {
+            b.span(span(name, start, start + 8));
+        }
+        for (time, address, bytes) in [(10, 1, 50), (20, 2, 30), (40, 2, -30), (50, 3, 60), (60, 3, -60), (70, 4, 25)] {
+            b.alloc(time, address, bytes);
+        }
+        let trace = b.finish();
+        let who = Attribution::build(&trace, StepSpans::find(&trace), CategoryRules::default());
+        let options = PeakOptions { at, ..PeakOptions::default() };
+        peaks(&trace, &Allocations::build(&trace), &who, &options)
+    }
+
+    fn held(at: Moment) -> Vec<(String, i64)> {
+        look(at)[0].rows.iter().map(|r| (r.key.clone(), r.live_bytes.0)).collect()
+    }
+
+    #[test]
+    fn the_live_set_is_that_of_the_moment() {
+        let (a, b, c, d) = (("A".to_owned(), 50), ("B".to_owned(), 30), ("C".to_owned(), 60), ("D".to_owned(), 25));
+        assert_eq!(held(Moment::Peak), [c.clone(), a.clone()]);
+        assert_eq!(held(Moment::Step(3)), [a.clone(), b]);
+        assert_eq!(held(Moment::Step(4)), [c, a.clone()]);
+        assert_eq!(held(Moment::End), [a.clone(), d]);
+        assert_eq!(held(Moment::Time(Nanos(5))), []);
+        assert_eq!(held(Moment::Time(Nanos(45))), [a]);
+        assert!(look(Moment::OutOfMemory).is_empty());
+    }
+
+    #[test]
+    fn the_peak_says_when_and_where_and_sums() {
+        let d = &look(Moment::Peak)[0];
+        assert_eq!(
+            (d.peak_allocated_bytes, d.peak_time_ns, d.before_trace_bytes),
+            (Bytes(210), Nanos(50), Some(Bytes(100)))
+        );
+        assert_eq!((d.reserved_at_peak_bytes, d.peak_reserved_bytes), (Some(Bytes(310)), Some(Bytes(310))));
+        assert_eq!((d.allocated_bytes, d.allocation_count, d.freed_bytes, d.free_count), (Bytes(165), 4, Bytes(90), 2));
+        assert_eq!(
+            (d.at.step.as_deref(), d.at.phase, d.at.operator.as_deref()),
+            (Some("ProfilerStep#4"), Some("forward"), Some("C"))
+        );
+    }
+
+    #[test]
+    fn without_a_group_and_without_the_whole_live_set_the_curve_is_that_much_lower() {
+        // Totals 150 180 150 210 150 175; without C 180; without A 160; without A and C 130 (B at 20).
+        let d = &look(Moment::Peak)[0];
+        assert_eq!(d.rows.iter().map(|r| r.peak_without_bytes.0).collect::<Vec<_>>(), [180, 160]);
+        let next = d.next_peak.as_ref().unwrap();
+        assert_eq!(
+            (next.time_ns, next.allocated_bytes, next.without_live_set_bytes),
+            (Nanos(20), Bytes(180), Bytes(130))
+        );
+    }
+
+    #[test]
+    fn moments_are_read_as_they_are_written() {
+        let read = |text: &str| text.parse::<Moment>();
+        assert_eq!(read("peak"), Ok(Moment::Peak));
+        assert_eq!(read("step:3"), Ok(Moment::Step(3)));
+        assert_eq!(read("12.5ms"), Ok(Moment::Time(Nanos(12_500_000))));
+        assert_eq!(read("300 us"), Ok(Moment::Time(Nanos(300_000))));
+        assert_eq!(read("1.2s"), Ok(Moment::Time(Nanos(1_200_000_000))));
+        assert_eq!(read("15ns"), Ok(Moment::Time(Nanos(15))));
+        for text in ["", "s", "-1ms", "step:", "12", "12 parsecs"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
 }

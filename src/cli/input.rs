@@ -72,7 +72,7 @@ fn tell(diagnostics: &Diagnostics) {
 }
 
 /// Bytes from `1000`, `500MiB`, `2GB` (powers of 1024 with `i`, of 1000 without).
-fn parse_size(text: &str) -> std::result::Result<u64, String> {
+pub(super) fn parse_size(text: &str) -> std::result::Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = text[digits.len()..].to_ascii_lowercase();
     let factor: u64 = match unit.as_str() {

@@ -6,11 +6,15 @@
 //!
 //! Exit codes: 0 done, 1 a check failed, 2 the input or the command line is wrong.
 
+mod blocks;
 mod completions;
 mod input;
+mod memory;
 mod output;
+mod peak;
 mod progress;
 mod run;
+mod steps;
 mod top;
 
 use crate::error::{Error, Result};
@@ -35,6 +39,9 @@ struct Cli {
 #[allow(clippy::large_enum_variant, reason = "there is one value, made once")]
 enum Command {
     Top(top::TopArgs),
+    Peak(peak::PeakArgs),
+    Blocks(blocks::BlocksArgs),
+    Steps(steps::StepsArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -42,6 +49,9 @@ impl Command {
     fn run(self) -> Result<Outcome> {
         match self {
             Self::Top(args) => args.run(),
+            Self::Peak(args) => args.run(),
+            Self::Blocks(args) => args.run(),
+            Self::Steps(args) => args.run(),
             Self::Completions(args) => args.run(),
         }
     }

@@ -1,11 +1,12 @@
-//! JSON: the report's document with the schema's version, the command and the diagnostics before it.
+//! JSON: the report's document with the schema's version, the command, the diagnostics and the findings before it.
 //!
 //! One line for each row, so that a diff of two outputs shows the rows that changed.
 
 use super::Options;
 use super::escape::acts;
+use super::numbers;
 use crate::error::{Error, Result};
-use crate::report::Report;
+use crate::report::{Block, Report};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
@@ -25,6 +26,12 @@ pub(super) fn render(report: &Report, _: &Options, out: &mut dyn Write) -> Resul
         })
         .collect();
     head.insert("diagnostics".into(), diagnostics.into());
+    let findings = report.blocks.iter().filter_map(|block| match block {
+        Block::Finding(f) => Some(json!({"code": f.code, "message": numbers::sentence(&f.message),
+                                         "advice": numbers::sentence(&f.advice)})),
+        _ => None,
+    });
+    head.insert("findings".into(), findings.collect::<Vec<Value>>().into());
     write_members(head.iter().chain(&report.document), 0, true, out)?;
     out.write_all(b"\n")?;
     Ok(())
@@ -146,6 +153,7 @@ mod tests {
   "schema_version": 1,
   "command": "top",
   "diagnostics": [],
+  "findings": [],
   "limit": 10,
   "empty": [],
   "devices": [

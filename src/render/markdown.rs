@@ -3,6 +3,7 @@
 use super::Options;
 use super::escape::push_visible;
 use super::layout::{for_people, is_numeric, words};
+use super::numbers;
 use super::text::notes;
 use crate::error::Result;
 use crate::report::{Block, Cell, Finding, Report, Table};
@@ -15,7 +16,7 @@ pub(super) fn render(report: &Report, _: &Options, out: &mut dyn Write) -> Resul
         }
         match block {
             Block::Heading(text) => writeln!(out, "### {}", escaped(text))?,
-            Block::Text(text) => writeln!(out, "{}", escaped(text))?,
+            Block::Text(text) => writeln!(out, "{}", escaped(&numbers::sentence(text)))?,
             Block::Table(table) => write_table(table, out)?,
             Block::Facts(facts) => {
                 for (name, value) in facts {
@@ -23,7 +24,8 @@ pub(super) fn render(report: &Report, _: &Options, out: &mut dyn Write) -> Resul
                 }
             }
             Block::Finding(Finding { message, advice, .. }) => {
-                writeln!(out, "> **{}** {}", escaped(message), escaped(advice))?;
+                let [message, advice] = [message, advice].map(|s| escaped(&numbers::sentence(s)));
+                writeln!(out, "> **{message}** {advice}")?;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Numbers to words for people. Programs get the raw integers.
 
-use crate::report::Cell;
+use crate::report::{Cell, Piece, Sentence};
 use crate::units::{Bytes, Nanos};
 
 /// What stands for a value that is not known.
@@ -18,6 +18,15 @@ pub fn cell(cell: &Cell) -> String {
         Cell::Flops(n) => flops(*n),
         Cell::Address(n) => format!("{n:#x}"),
     }
+}
+
+/// A sentence in words.
+pub fn sentence(sentence: &Sentence) -> String {
+    let words = |piece: &Piece| match piece {
+        Piece::Words(words) => words.clone(),
+        Piece::Number(number) => cell(number),
+    };
+    sentence.0.iter().map(words).collect()
 }
 
 /// `1,234,567`.

@@ -16,7 +16,7 @@ pub(super) fn render(report: &Report, options: &Options, out: &mut dyn Write) ->
         }
         match block {
             Block::Heading(text) => page.heading(text)?,
-            Block::Text(text) => page.paragraph(&safe(text), "", 0)?,
+            Block::Text(text) => page.paragraph(&safe(&numbers::sentence(text)), "", 0)?,
             Block::Table(table) => page.table(table)?,
             Block::Facts(facts) => page.facts(facts)?,
             Block::Finding(finding) => page.finding(finding)?,
@@ -77,9 +77,9 @@ impl TextPage<'_> {
     }
 
     fn finding(&mut self, finding: &Finding) -> Result<()> {
-        self.paragraph(&safe(&finding.message), "! ", 2)?;
+        self.paragraph(&safe(&numbers::sentence(&finding.message)), "! ", 2)?;
         if !finding.advice.is_empty() {
-            self.paragraph(&format!("  {}", safe(&finding.advice)), "  ", 2)?;
+            self.paragraph(&format!("  {}", safe(&numbers::sentence(&finding.advice))), "  ", 2)?;
         }
         Ok(())
     }
@@ -203,7 +203,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_reaches_the_terminal_as_a_control_or_breaks_the_width(text in any::<String>(), width in 24usize..120) {
-            let blocks = vec![table(&text), Block::Text(text.clone()), Block::Heading(text.clone()),
+            let blocks = vec![table(&text), Block::Text(text.clone().into()), Block::Heading(text.clone()),
                 Block::Facts(vec![(text.clone(), Cell::Text(text))])];
             let out = rendered(blocks.clone(), width, false);
             prop_assert!(!out.replace('\n', "").chars().any(acts));

@@ -3,10 +3,17 @@
 //! A report is a struct of its options with one `run`, in a file of its own, that turns what `analysis` computed into a
 //! [`Report`]. Nothing here formats a number or writes a byte: that is `render`'s work.
 
+pub mod blocks;
+mod memory;
 mod names;
+pub mod peak;
+mod sentence;
+pub mod steps;
 pub mod top;
 mod torch;
 
+pub use memory::MemoryOptions;
+pub use sentence::{Piece, Sentence};
 pub use torch::{TorchTable, TorchWidths};
 
 use crate::error::Result;
@@ -53,7 +60,7 @@ pub enum Block {
     /// A heading over what follows.
     Heading(String),
     /// A sentence or a few.
-    Text(String),
+    Text(Sentence),
     /// A table. CSV output holds the first table of a report.
     Table(Table),
     /// A few numbers with their names, such as totals.
@@ -74,14 +81,14 @@ impl Block {
 }
 
 /// A sentence with a number, a cause and what to do.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// A stable word for programs, such as `attention-written-out`.
     pub code: &'static str,
     /// What was found, with its numbers.
-    pub message: String,
+    pub message: Sentence,
     /// What to do about it; empty where there is nothing.
-    pub advice: String,
+    pub advice: Sentence,
 }
 
 /// A table of typed cells.
