@@ -3,13 +3,13 @@
 //! Blocks from before the trace are known by their frees alone, and stand in the list as far as they are.
 
 use super::memory::{MemoryOptions, cut, keep, lacks, oddities, shown};
+use super::sentence::sentence;
 use super::{Block as Part, Cell, Column, Report, Table, names};
 use crate::analysis::allocations::DeviceMemory;
 use crate::analysis::grouping::{Attribution, GroupBy};
 use crate::analysis::owners::AttributeTo;
 use crate::analysis::peak::{Moment, resolve, trace_start};
 use crate::error::{Error, Result};
-use crate::sentence;
 use crate::trace::{Keep, Trace};
 use crate::units::{Bytes, Nanos};
 use serde_json::{Map, Value, json};

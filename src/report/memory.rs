@@ -1,12 +1,12 @@
 //! What the reports of memory share: reading the allocations, and saying what the trace lacks for a question.
 
+use super::sentence::sentence;
 use super::{Block, Finding, Table};
 use crate::analysis::allocations::{Allocations, DeviceMemory};
 use crate::analysis::categories::CategoryRules;
 use crate::analysis::grouping::{Attribution, GroupBy};
 use crate::analysis::step_spans::StepSpans;
 use crate::error::{Error, Result};
-use crate::sentence;
 use crate::trace::{Device, Keep, Trace};
 use crate::units::Nanos;
 

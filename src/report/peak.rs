@@ -3,11 +3,11 @@
 //! What the numbers mean stands in [`peak`](crate::analysis::peak). Here they are cut and named.
 
 use super::memory::{MemoryOptions, cut, keep, lacks, oddities, shown, since_start, to_json};
+use super::sentence::sentence;
 use super::{Block, Cell, Column, Finding, Report, Sentence, Table};
 use crate::analysis::grouping::GroupBy;
 use crate::analysis::peak::{DevicePeak, Moment, MomentAt, PeakOptions, peaks, trace_start};
 use crate::error::{Error, Result};
-use crate::sentence;
 use crate::trace::{Keep, Trace};
 use crate::units::{Bytes, Nanos};
 use serde_json::{Map, Value};
@@ -57,8 +57,9 @@ impl Peak {
         let view = View { trace, start: trace_start(trace), options: self };
         blocks.extend(devices.iter().map(|d| Block::Text(view.headline(d))));
         blocks.push(Block::Table(view.rows(&devices)));
-        blocks.push(Block::Table(view.largest(&devices)));
-        blocks.extend(devices.iter().filter_map(|d| view.next_peak(d)).map(Block::Text));
+        let major: Vec<&DevicePeak> = major(&devices);
+        blocks.push(Block::Table(view.largest(&major)));
+        blocks.extend(major.iter().filter_map(|d| view.next_peak(d)).map(Block::Text));
         blocks.extend(lacks(trace, &who, self.peak.group_by).map(Block::Finding));
         blocks.extend(devices.iter().filter_map(not_exact).map(Block::Finding));
         blocks.extend(oddities(&memory));
@@ -84,6 +85,12 @@ impl Peak {
         document.insert("devices".into(), list.into());
         Ok(document)
     }
+}
+
+/// The devices worth more than a line: not those, mostly the host, that hold next to nothing beside another.
+fn major(devices: &[DevicePeak]) -> Vec<&DevicePeak> {
+    let most = devices.iter().map(|d| d.peak_allocated_bytes).max().unwrap_or_default();
+    devices.iter().filter(|d| d.peak_allocated_bytes.0 >= most.0 / 10_000).collect()
 }
 
 fn no_step(number: u64, known: &[u64]) -> Error {
@@ -136,19 +143,12 @@ impl View<'_> {
     fn headline(&self, d: &DevicePeak) -> Sentence {
         let at_peak = self.options.peak.at == Moment::Peak;
         let about = if d.estimated { "about " } else { "" };
-        let mut text = if at_peak {
-            sentence![
-                d.device.as_str(),
-                ": the peak is ",
-                about,
-                d.at.allocated_bytes,
-                " allocated, at ",
-                self.passed(d.at.time_ns)
-            ]
-        } else {
-            sentence![d.device.as_str(), ": ", about, d.at.allocated_bytes, " allocated at ", self.passed(d.at.time_ns)]
-        };
-        text = text.then(surroundings(&d.at));
+        let what = if at_peak { ": the peak is " } else { ": " };
+        let mut text = sentence![d.device.as_str(), what, about, d.at.allocated_bytes, " allocated"];
+        if let Some(before) = d.before_trace_bytes.filter(|b| !b.is_zero()) {
+            text = text.and(", ").and(before).and(" of it before the trace");
+        }
+        text = text.and(", at ").and(self.passed(d.at.time_ns)).then(surroundings(&d.at));
         if let Some(bytes) = d.at.requested_bytes {
             text = text.and(", where ").and(bytes).and(" more were asked for and not had");
         }
@@ -161,10 +161,6 @@ impl View<'_> {
                 text = text.and(", ").and(most).and(" at most");
             }
         }
-        text = match d.before_trace_bytes {
-            Some(before) if !before.is_zero() => text.and("; ").and(before).and(" of it is from before the trace"),
-            _ => text,
-        };
         text.and(".")
     }
 
@@ -210,9 +206,9 @@ impl View<'_> {
         table
     }
 
-    fn largest(&self, devices: &[DevicePeak]) -> Table {
+    fn largest(&self, devices: &[&DevicePeak]) -> Table {
         let column = |key: &str, title: &str, priority| Column::new(key, title).priority(priority);
-        let any_module = devices.iter().flat_map(|d| &d.largest_blocks).any(|b| b.module.is_some());
+        let any_module = devices.iter().any(|d| d.largest_blocks.iter().any(|b| b.module.is_some()));
         let mut table = Table {
             title: "Largest blocks".into(),
             columns: vec![

@@ -80,9 +80,9 @@ impl From<String> for Sentence {
 }
 
 /// A [`Sentence`] of pieces: `sentence!["The peak is ", bytes, "."]`.
-#[macro_export]
 macro_rules! sentence {
     ($($piece:expr),* $(,)?) => {
         $crate::report::Sentence(vec![$($crate::report::Piece::from($piece)),*])
     };
 }
+pub(super) use sentence;

@@ -3,13 +3,13 @@
 //! What the numbers mean stands in [`steps`](crate::analysis::steps).
 
 use super::memory::{MemoryOptions, cut, keep, oddities, shown, since_start, to_json};
+use super::sentence::sentence;
 use super::{Block, Cell, Column, Finding, Report, Table};
 use crate::analysis::grouping::GroupBy;
 use crate::analysis::owners::AttributeTo;
 use crate::analysis::peak::trace_start;
 use crate::analysis::steps::{DeviceSteps, Keeper, StepsOptions, Verdict, steps};
 use crate::error::{Error, Result};
-use crate::sentence;
 use crate::trace::{Keep, Trace};
 use crate::units::Bytes;
 use serde_json::Map;

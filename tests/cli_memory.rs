@@ -1,0 +1,102 @@
+//! The commands that ask who holds memory, as a user meets them.
+
+#![allow(clippy::unwrap_used, reason = "a broken fixture ends the test")]
+
+use std::process::{Command, Output};
+
+fn tracetool(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tracetool")).args(args).env_remove("NO_COLOR").output().unwrap()
+}
+
+fn trace(name: &str) -> String {
+    format!("testdata/{name}.pt.trace.json.gz")
+}
+
+fn stdout(command: &str, name: &str, args: &[&str]) -> String {
+    let output = tracetool(&[&[command, &trace(name)], args].concat());
+    assert!(output.status.success(), "{command} {name} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(command: &str, name: &str, args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&stdout(command, name, &[args, &["--format", "json"]].concat())).unwrap()
+}
+
+fn refusal(args: &[&str]) -> String {
+    let output = tracetool(args);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
+    assert!(output.stdout.is_empty(), "{args:?} wrote to standard output");
+    error
+}
+
+#[test]
+fn who_holds_the_peak() {
+    insta::assert_snapshot!(stdout("peak", "gpt_naive", &["--group-by", "category"]));
+}
+
+#[test]
+fn who_holds_it_when_memory_ran_out() {
+    insta::assert_snapshot!(stdout("peak", "oom", &["--at", "oom"]));
+}
+
+#[test]
+fn which_blocks_there_are() {
+    insta::assert_snapshot!(stdout("blocks", "gpt_naive", &["--alive-at", "peak", "--min-size", "100MiB", "-n", "4"]));
+}
+
+#[test]
+fn the_run_that_keeps_its_graphs_is_told() {
+    insta::assert_snapshot!(stdout("steps", "leak", &["--device", "cuda:0", "--limit", "3"]));
+}
+
+#[test]
+fn rows_sum_to_the_peak_in_json() {
+    let document = json("peak", "gpt_naive", &["--group-by", "module", "--limit", "-1"]);
+    for device in document["devices"].as_array().unwrap() {
+        let rows = device["rows"].as_array().unwrap();
+        let sum: i64 = rows.iter().map(|r| r["live_bytes"].as_i64().unwrap()).sum();
+        let before = device["before_trace_bytes"].as_i64().unwrap();
+        assert_eq!(sum + before, device["peak_allocated_bytes"].as_i64().unwrap());
+        assert_eq!(device["row_count"], rows.len());
+    }
+    assert_eq!(document["findings"][0]["code"], "no-modules");
+}
+
+#[test]
+fn what_a_trace_lacks_is_said_with_what_brings_it() {
+    let (naive, empty) = (trace("gpt_naive"), trace("threads_streams"));
+    assert!(refusal(&["peak", &empty]).contains("nothing was allocated"));
+    assert!(refusal(&["steps", &naive]).contains("--step-annotation"));
+    assert!(refusal(&["peak", &naive, "--at", "oom"]).contains("no out-of-memory event"));
+    assert!(refusal(&["peak", &naive, "--at", "step:7"]).contains("marks no steps"));
+    assert!(refusal(&["peak", &trace("leak"), "--at", "step:99"]).contains("steps 2 to 7"));
+    assert!(refusal(&["peak", &naive, "--device", "cuda:5"]).contains("it holds cuda:0, cpu"));
+    assert!(refusal(&["peak", &naive, "--group-by", "mood"]).contains("category"));
+    assert!(refusal(&["blocks", &naive, "--sort-by", "mood"]).contains("lifetime"));
+}
+
+#[test]
+fn steps_can_be_an_annotation() {
+    let document = json("steps", "cpu_only", &["--step-annotation", "Optimizer.step.*"]);
+    assert_eq!(document["devices"][0]["rows"].as_array().unwrap().len(), 3);
+    assert!(refusal(&["steps", &trace("cpu_only"), "--step-annotation", "nothing"]).contains("no annotation named"));
+}
+
+#[test]
+fn users_bring_their_own_categories() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, "[[rule]]\ncategory = \"everything\"\noperators = [\"*\"]\n").unwrap();
+    let path = file.path().to_str().unwrap();
+    let document = json("peak", "gpt_naive", &["--group-by", "category", "--device", "cuda:0", "--categories", path]);
+    assert_eq!(document["devices"][0]["rows"][0]["key"], "everything");
+    std::fs::write(&file, "[[rule]]\ncategory = 3\n").unwrap();
+    let error = refusal(&["peak", &trace("gpt_naive"), "--categories", path]);
+    assert!(error.contains("line 2") && error.contains(path), "{error}");
+}
+
+#[test]
+fn one_thread_gives_what_several_give() {
+    let [one, four] = ["1", "4"].map(|n| stdout("peak", "gpt_stack", &["--group-by", "stack", "--threads", n]));
+    assert_eq!(one, four);
+}
