@@ -74,6 +74,9 @@ pub(super) fn scan(level: Level, bytes: &[u8], offset: u64, place: Place, last: 
         // SAFETY: the level is AVX2 only where `Level::detect` found AVX2, BMI and LZCNT.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { scan_avx2(bytes, offset, place, last, keep) },
+        // SAFETY: the level is AVX-512 only where `Level::detect` found AVX-512F and BW besides the above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { scan_avx512(bytes, offset, place, last, keep) },
         #[cfg(target_arch = "x86_64")]
         Level::Sse2 => scan_with::<simd::x86::Sse2>(bytes, offset, place, last, keep),
         #[cfg(target_arch = "aarch64")]
@@ -86,6 +89,12 @@ pub(super) fn scan(level: Level, bytes: &[u8], offset: u64, place: Place, last: 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn scan_avx2(bytes: &[u8], offset: u64, place: Place, last: bool, keep: Keep) -> Result<Scanned> {
     scan_with::<simd::x86::Avx2>(bytes, offset, place, last, keep)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn scan_avx512(bytes: &[u8], offset: u64, place: Place, last: bool, keep: Keep) -> Result<Scanned> {
+    scan_with::<simd::avx512::Avx512>(bytes, offset, place, last, keep)
 }
 
 #[inline(always)]
@@ -105,7 +114,7 @@ fn scan_with<B: simd::Block>(bytes: &[u8], offset: u64, place: Place, last: bool
         let before = (scanner.at, scanner.place);
         match scanner.place {
             Place::Start => scanner.start()?,
-            Place::Members => scanner.members::<B>(),
+            Place::Members => scanner.members(),
             Place::Events { bare } => scanner.events::<B>(bare),
             Place::Lost { bare, context } => scanner.find_event(bare, context),
             Place::End => scanner.end(),
@@ -173,7 +182,7 @@ impl Scanner<'_> {
     }
 
     /// Reads one member of the outer object.
-    fn members<B: simd::Block>(&mut self) {
+    fn members(&mut self) {
         match self.next_byte() {
             None => return,
             Some(b',') => return self.at += 1,
@@ -183,7 +192,7 @@ impl Scanner<'_> {
             }
             Some(_) => {}
         }
-        let cursor = || Cursor::<B, true>::new(self.bytes, self.at);
+        let cursor = || Cursor::<simd::Portable, true>::new(self.bytes, self.at);
         match cursor().opens_array(b"traceEvents") {
             Ok(Some(at)) => {
                 self.at = at;
@@ -236,7 +245,7 @@ impl Scanner<'_> {
                         }
                         Err(Fail::NeedMore) if self.waits() => return,
                         Err(_) => {
-                            if !self.broken_event::<B>(bare) {
+                            if !self.broken_event(bare) {
                                 return;
                             }
                         }
@@ -266,9 +275,9 @@ impl Scanner<'_> {
     /// Reads the event at the cursor, which is no JSON, as far as it can be. `false` if more bytes are needed or the
     /// search for the next event must go on elsewhere.
     #[cold]
-    fn broken_event<B: simd::Block>(&mut self, bare: bool) -> bool {
+    fn broken_event(&mut self, bare: bool) -> bool {
         let mut event = RawEvent::EMPTY;
-        let mut cursor = Cursor::<B, true>::new(self.bytes, self.at);
+        let mut cursor = Cursor::<simd::Portable, true>::new(self.bytes, self.at);
         match cursor.event(&mut event, |_| Interest::All) {
             Ok(end) => {
                 self.decoder.note(

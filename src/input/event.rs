@@ -5,7 +5,7 @@
 //! mean is [`super::pytorch`]'s business. A [`Fail`] says whether more bytes would help. The same code reads broken
 //! events when `LENIENT`: a string then ends where what follows looks like the next key.
 
-use super::simd::{Block, find_string_stop, skip_brackets};
+use super::simd::{Block, Portable, find_string_stop, skip_brackets};
 use crate::units::Nanos;
 
 /// Why an event could not be read.
@@ -119,6 +119,205 @@ impl RawEvent<'_> {
     };
 }
 
+/// A value as it stands in the file.
+#[derive(Clone, Copy, Debug)]
+struct Value<'a> {
+    /// A string's characters, a number's digits, or a container with its brackets.
+    text: Text<'a>,
+    is_container: bool,
+    /// The number, if it is a plain one.
+    number: Option<Number>,
+}
+
+/// A number of up to 19 digits: its digits without the point, and how many of them stand behind it (up to three).
+#[derive(Clone, Copy, Debug)]
+struct Number {
+    negative: bool,
+    mantissa: u64,
+    decimals: u8,
+}
+
+impl<'a> Value<'a> {
+    fn text(text: Text<'a>) -> Self {
+        Self { text, is_container: false, number: None }
+    }
+
+    /// A string, or the digits of a number; nothing for a container.
+    #[inline(always)]
+    fn as_text(&self) -> Text<'a> {
+        if self.is_container { Text::default() } else { self.text }
+    }
+
+    /// The text of an array, brackets and all; nothing for any other value.
+    #[inline(always)]
+    fn as_array(&self) -> &'a [u8] {
+        if self.text.raw.first() == Some(&b'[') && self.is_container { self.text.raw } else { &[] }
+    }
+
+    /// A time in microseconds, written as a number or as a string; `None`, and odd, for anything else.
+    #[inline(always)]
+    fn micros(&self, odd: &mut bool) -> Option<Nanos> {
+        if let Some(Number { negative: false, mantissa, decimals }) = self.number
+            && let Some(nanos) = mantissa.checked_mul([1000, 100, 10, 1][usize::from(decimals & 3)])
+            && let Ok(nanos) = i64::try_from(nanos)
+        {
+            return Some(Nanos(nanos));
+        }
+        let text = self.as_text().raw;
+        let time = Nanos::from_micros(text);
+        *odd |= time.is_none() && !is_nothing(text);
+        time
+    }
+
+    /// An integer, written as a number or as a string; `None`, and odd, for anything else or out of range.
+    #[inline(always)]
+    fn integer<T: TryFrom<i128> + TryFrom<u64>>(&self, odd: &mut bool) -> Option<T> {
+        if let Some(Number { negative: false, mantissa, decimals: 0 }) = self.number
+            && let Ok(value) = T::try_from(mantissa)
+        {
+            return Some(value);
+        }
+        let text = self.as_text().raw;
+        let value = parse_integer(text).and_then(|n| T::try_from(n).ok());
+        *odd |= value.is_none() && !is_nothing(text);
+        value
+    }
+
+    /// A decimal number; NaN for anything else.
+    fn decimal(&self) -> f32 {
+        std::str::from_utf8(self.as_text().raw).ok().and_then(|t| t.parse().ok()).unwrap_or(f32::NAN)
+    }
+}
+
+/// The fields that tracetool knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Phase,
+    Category,
+    Name,
+    Pid,
+    Tid,
+    Time,
+    Duration,
+    Args,
+    ExternalId,
+    Correlation,
+    Sequence,
+    ForwardThread,
+    InputDims,
+    InputTypes,
+    ConcreteInputs,
+    CallStack,
+    PythonId,
+    PythonParent,
+    Finished,
+    Device,
+    Stream,
+    MovedBytes,
+    Occupancy,
+    MemoryBytes,
+    DeviceType,
+    DeviceId,
+    Address,
+    TotalAllocated,
+    TotalReserved,
+    Label,
+    Unknown,
+}
+
+impl Field {
+    /// Whether people or programs put any text there.
+    fn is_free_text(self) -> bool {
+        matches!(self, Self::Name | Self::Label | Self::CallStack | Self::Unknown)
+    }
+}
+
+/// The field of an event that a key names.
+#[inline(always)]
+fn field_of(key: &[u8]) -> Field {
+    match key {
+        b"ph" => Field::Phase,
+        b"cat" => Field::Category,
+        b"name" => Field::Name,
+        b"pid" => Field::Pid,
+        b"tid" => Field::Tid,
+        b"ts" => Field::Time,
+        b"dur" => Field::Duration,
+        b"args" => Field::Args,
+        _ => Field::Unknown,
+    }
+}
+
+/// The field of `args` that a key names.
+#[inline(always)]
+fn argument_of(key: &[u8]) -> Field {
+    // By length first, so that a key is compared with one or two names.
+    match (key.len(), key) {
+        (4, b"Addr") => Field::Address,
+        (4, b"name") => Field::Label,
+        (5, b"Bytes") => Field::MemoryBytes,
+        (5, b"bytes") => Field::MovedBytes,
+        (6, b"device") => Field::Device,
+        (6, b"stream") => Field::Stream,
+        (8, b"finished") => Field::Finished,
+        (9, b"Device Id") => Field::DeviceId,
+        (9, b"Python id") => Field::PythonId,
+        (10, b"Input Dims" | b"Input dims") => Field::InputDims,
+        (10, b"Input type") => Field::InputTypes,
+        (10, b"Call stack") => Field::CallStack,
+        (11, b"External id" | b"external id") => Field::ExternalId,
+        (11, b"Device Type") => Field::DeviceType,
+        (11, b"correlation") => Field::Correlation,
+        (13, b"Fwd thread id") => Field::ForwardThread,
+        (14, b"Total Reserved") => Field::TotalReserved,
+        (15, b"Sequence number") => Field::Sequence,
+        (15, b"Total Allocated") => Field::TotalAllocated,
+        (15, b"Concrete Inputs") => Field::ConcreteInputs,
+        (16, b"Python parent id") => Field::PythonParent,
+        (25, b"est. achieved occupancy %") => Field::Occupancy,
+        _ => Field::Unknown,
+    }
+}
+
+impl<'a> RawEvent<'a> {
+    #[inline(always)]
+    fn set(&mut self, field: Field, value: &Value<'a>) {
+        let (args, odd) = (&mut self.args, &mut self.odd_value);
+        match field {
+            Field::Phase => self.phase = value.as_text().raw.first().copied().unwrap_or(0),
+            Field::Category => self.category = value.as_text(),
+            Field::Name => self.name = Some(value.as_text()),
+            Field::Pid => self.pid = value.as_text(),
+            Field::Tid => self.tid = value.as_text(),
+            Field::Time => self.time = value.micros(odd),
+            Field::Duration => self.duration = value.micros(odd),
+            Field::ExternalId => args.external_id = value.integer(odd).unwrap_or(0),
+            Field::Correlation => args.correlation = value.integer(odd).unwrap_or(0),
+            Field::Sequence => args.sequence = value.integer(odd).unwrap_or(-1),
+            Field::ForwardThread => args.forward_thread = value.integer(odd).unwrap_or(0),
+            Field::InputDims => args.input_dims = value.as_array(),
+            Field::InputTypes => args.input_types = value.as_array(),
+            Field::ConcreteInputs => args.concrete_inputs = value.as_array(),
+            Field::CallStack => args.call_stack = value.as_text(),
+            Field::PythonId => args.python_id = value.integer(odd).unwrap_or(0),
+            Field::PythonParent => args.python_parent = value.integer(odd).unwrap_or(0),
+            Field::Finished => args.unfinished = value.text.raw == b"false",
+            Field::Device => args.device = value.integer(odd).unwrap_or(-1),
+            Field::Stream => args.stream = value.integer(odd).unwrap_or(-1),
+            Field::MovedBytes => args.moved_bytes = value.integer(odd).unwrap_or(0),
+            Field::Occupancy => args.occupancy = value.decimal(),
+            Field::MemoryBytes => args.memory_bytes = value.integer(odd),
+            Field::DeviceType => args.device_type = value.integer(odd),
+            Field::DeviceId => args.device_id = value.integer(odd).unwrap_or(-1),
+            Field::Address => args.address = value.integer(odd).unwrap_or(0),
+            Field::TotalAllocated => args.total_allocated = value.integer(odd).unwrap_or(-1),
+            Field::TotalReserved => args.total_reserved = value.integer(odd).unwrap_or(-1),
+            Field::Label => args.label = value.as_text(),
+            Field::Args | Field::Unknown => {}
+        }
+    }
+}
+
 /// What to do with an event once its phase and category are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interest {
@@ -155,16 +354,24 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
         self.bytes.get(self.at).copied().ok_or(Fail::NeedMore)
     }
 
+    /// The next byte that is no space, with the cursor on it.
     #[inline(always)]
     fn skip_space(&mut self) -> Parsed<u8> {
-        // The most frequent cases first: no space, one space, a line break with its indent.
-        loop {
-            let byte = self.peek()?;
-            if byte > b' ' || !is_space(byte) {
-                return Ok(byte);
-            }
+        let mut byte = self.peek()?;
+        // A line break and its indent at once.
+        if byte == b'\n' {
             self.at += 1;
+            if let Some(next) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk()) {
+                let others = u64::from_le_bytes(*next) ^ 0x2020_2020_2020_2020;
+                self.at += others.trailing_zeros() as usize / 8;
+            }
+            byte = self.peek()?;
         }
+        while is_space(byte) {
+            self.at += 1;
+            byte = self.peek()?;
+        }
+        Ok(byte)
     }
 
     #[inline(always)]
@@ -174,52 +381,58 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
 
     /// Reads the event whose brace is at the cursor into `event`; the place behind it. `interest` is asked once, when
     /// phase and category are known.
+    ///
+    /// One loop serves the event and its `args`, so that each kind of token has one piece of machine code, which stays in
+    /// the processor's caches.
     #[inline(always)]
     pub(super) fn event(
         &mut self,
         event: &mut RawEvent<'a>,
         interest: impl Fn(&RawEvent<'a>) -> Interest,
     ) -> Parsed<usize> {
-        let mut asked = false;
+        let mut in_args = false;
+        let mut asked = LENIENT;
         self.at += 1;
-        if self.skip_space()? == b'}' {
-            return Ok(self.at + 1);
-        }
         loop {
-            let key = self.key()?;
-            self.field(key, event)?;
-            if !LENIENT && !asked && event.phase != 0 && !event.category.raw.is_empty() {
-                asked = true;
-                if interest(event) == Interest::None {
-                    if let Some(end) = skip_brackets::<B>(self.bytes, self.at, 1, SKIP_LIMIT) {
-                        return Ok(end);
-                    }
-                    if self.bytes.len() - self.at <= SKIP_LIMIT + 64 {
-                        return Err(Fail::NeedMore);
+            // Also behind a comma: one before the brace is accepted.
+            if self.skip_space()? == b'}' {
+                self.at += 1;
+                if !in_args {
+                    return Ok(self.at);
+                }
+                in_args = false;
+            } else {
+                let key = self.key()?;
+                let field = if in_args { argument_of(key) } else { field_of(key) };
+                if field == Field::Args && self.peek()? == b'{' {
+                    self.at += 1;
+                    in_args = true;
+                    continue;
+                }
+                let value = self.value()?;
+                // Exporters never get these wrong: if one seems to hold a quote, a key lost its own.
+                if LENIENT && value.text.irregular && !field.is_free_text() {
+                    return self.broken();
+                }
+                event.set(field, &value);
+                if !asked && !in_args && event.phase != 0 && !event.category.raw.is_empty() {
+                    asked = true;
+                    if interest(event) == Interest::None {
+                        if let Some(end) = skip_brackets::<B>(self.bytes, self.at, 1, SKIP_LIMIT) {
+                            return Ok(end);
+                        }
+                        if self.bytes.len() - self.at <= SKIP_LIMIT + 64 {
+                            return Err(Fail::NeedMore);
+                        }
                     }
                 }
             }
-            if !self.comma(b'}')? {
-                return Ok(self.at);
+            match self.skip_space()? {
+                b',' => self.at += 1,
+                b'}' => {}
+                _ => return self.broken(),
             }
         }
-    }
-
-    /// Behind a value: whether another member follows, with the cursor at its key, or else behind the closing bracket.
-    #[inline(always)]
-    fn comma(&mut self, close: u8) -> Parsed<bool> {
-        let byte = self.skip_space()?;
-        if byte == b',' {
-            self.at += 1;
-            // A comma before the bracket is accepted.
-            if self.skip_space()? != close {
-                return Ok(true);
-            }
-        } else if byte != close {
-            return self.broken();
-        }
-        self.at += 1;
-        Ok(false)
     }
 
     /// The key at the cursor, which then stands at the value.
@@ -235,7 +448,7 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
                 self.at = end;
                 return self.broken();
             }
-            end = find_string_stop::<B>(self.bytes, end + 1 + usize::from(self.bytes[end] == b'\\'));
+            end = find_string_stop_portably(self.bytes, end + 1 + usize::from(self.bytes[end] == b'\\'));
         }
         if end >= self.bytes.len() {
             return Err(Fail::NeedMore);
@@ -249,111 +462,76 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
         Ok(&self.bytes[start..end])
     }
 
+    /// The value at the cursor, which then stands behind it.
     #[inline(always)]
-    fn field(&mut self, key: &[u8], event: &mut RawEvent<'a>) -> Parsed<()> {
-        match key {
-            b"ph" => event.phase = self.regular_text()?.raw.first().copied().unwrap_or(0),
-            b"cat" => event.category = self.regular_text()?,
-            b"name" => event.name = Some(self.text()?),
-            b"pid" => event.pid = self.regular_text()?,
-            b"tid" => event.tid = self.regular_text()?,
-            b"ts" => event.time = self.micros(&mut event.odd_value)?,
-            b"dur" => event.duration = self.micros(&mut event.odd_value)?,
-            b"args" if self.peek()? == b'{' => self.args(event)?,
-            _ => self.skip_value()?,
+    fn value(&mut self) -> Parsed<Value<'a>> {
+        match self.peek()? {
+            b'"' => self.string().map(Value::text),
+            b'[' | b'{' => {
+                let start = self.at;
+                self.skip_container()?;
+                Ok(Value { is_container: true, ..Value::text(Text::plain(&self.bytes[start..self.at])) })
+            }
+            _ => self.number(),
         }
-        Ok(())
     }
 
+    /// The number or bare word at the cursor.
     #[inline(always)]
-    fn args(&mut self, event: &mut RawEvent<'a>) -> Parsed<()> {
-        self.at += 1;
-        if self.skip_space()? == b'}' {
+    fn number(&mut self) -> Parsed<Value<'a>> {
+        let start = self.at;
+        let negative = self.peek()? == b'-';
+        self.at += usize::from(negative);
+        let first = self.at;
+        let mut mantissa = 0u64;
+        self.digits(&mut mantissa)?;
+        let mut decimals = 0;
+        let mut count = self.at - first;
+        if self.peek()? == b'.' {
             self.at += 1;
-            return Ok(());
+            let point = self.at;
+            self.digits(&mut mantissa)?;
+            decimals = self.at - point;
+            count += decimals;
         }
+        let ends = matches!(self.peek()?, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
+        // More digits than fit, an exponent, or no number at all.
+        let simple = ends && (1..=19).contains(&count) && decimals <= 3;
+        if !ends {
+            self.word()?;
+        }
+        if self.at == start {
+            return self.broken();
+        }
+        Ok(Value {
+            text: Text::plain(&self.bytes[start..self.at]),
+            is_container: false,
+            number: simple.then_some(Number { negative, mantissa, decimals: decimals as u8 }),
+        })
+    }
+
+    /// Adds the digits at the cursor to a number. It wraps when there are too many, which the caller counts.
+    #[inline(always)]
+    fn digits(&mut self, number: &mut u64) -> Parsed<()> {
         loop {
-            let key = self.key()?;
-            self.argument(key, event)?;
-            if !self.comma(b'}')? {
+            let digit = self.peek()?.wrapping_sub(b'0');
+            if digit > 9 {
                 return Ok(());
             }
+            *number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
+            self.at += 1;
         }
     }
 
-    #[inline(always)]
-    fn argument(&mut self, key: &[u8], event: &mut RawEvent<'a>) -> Parsed<()> {
-        let args = &mut event.args;
-        let odd = &mut event.odd_value;
-        // By length first, so that a key is compared with one or two names.
-        match key.len() {
-            4 => match key {
-                b"Addr" => args.address = self.integer(odd)?.unwrap_or(0),
-                b"name" => args.label = self.text()?,
-                _ => self.skip_value()?,
-            },
-            5 => match key {
-                b"Bytes" => args.memory_bytes = self.integer(odd)?,
-                b"bytes" => args.moved_bytes = self.integer(odd)?.unwrap_or(0),
-                _ => self.skip_value()?,
-            },
-            6 => match key {
-                b"device" => args.device = self.integer(odd)?.unwrap_or(-1),
-                b"stream" => args.stream = self.integer(odd)?.unwrap_or(-1),
-                _ => self.skip_value()?,
-            },
-            8 if key == b"finished" => args.unfinished = self.word()? == b"false",
-            9 => match key {
-                b"Device Id" => args.device_id = self.integer(odd)?.unwrap_or(-1),
-                b"Python id" => args.python_id = self.integer(odd)?.unwrap_or(0),
-                _ => self.skip_value()?,
-            },
-            10 => match key {
-                b"Input Dims" | b"Input dims" => args.input_dims = self.array()?,
-                b"Input type" => args.input_types = self.array()?,
-                b"Call stack" => args.call_stack = self.text()?,
-                _ => self.skip_value()?,
-            },
-            11 => match key {
-                b"External id" | b"external id" => args.external_id = self.integer(odd)?.unwrap_or(0),
-                b"Device Type" => args.device_type = self.integer(odd)?,
-                b"correlation" => args.correlation = self.integer(odd)?.unwrap_or(0),
-                _ => self.skip_value()?,
-            },
-            13 if key == b"Fwd thread id" => args.forward_thread = self.integer(odd)?.unwrap_or(0),
-            14 if key == b"Total Reserved" => args.total_reserved = self.integer(odd)?.unwrap_or(-1),
-            15 => match key {
-                b"Sequence number" => args.sequence = self.integer(odd)?.unwrap_or(-1),
-                b"Total Allocated" => args.total_allocated = self.integer(odd)?.unwrap_or(-1),
-                b"Concrete Inputs" => args.concrete_inputs = self.array()?,
-                _ => self.skip_value()?,
-            },
-            16 if key == b"Python parent id" => args.python_parent = self.integer(odd)?.unwrap_or(0),
-            25 if key == b"est. achieved occupancy %" => {
-                args.occupancy = self.decimal()?;
+    /// Goes to the end of the bare word at the cursor.
+    #[cold]
+    fn word(&mut self) -> Parsed<()> {
+        loop {
+            match self.peek()? {
+                b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t' => return Ok(()),
+                b'"' | b'{' | b'[' | b':' => return self.broken(),
+                _ => self.at += 1,
             }
-            _ => self.skip_value()?,
-        }
-        Ok(())
-    }
-
-    /// The text of a field that exporters never get wrong: if it seems to hold a quote, a key lost its own.
-    #[inline(always)]
-    fn regular_text(&mut self) -> Parsed<Text<'a>> {
-        let text = self.text()?;
-        if LENIENT && text.irregular { self.broken() } else { Ok(text) }
-    }
-
-    /// A string, or the digits of a number; nothing for any other value.
-    #[inline(always)]
-    fn text(&mut self) -> Parsed<Text<'a>> {
-        match self.peek()? {
-            b'"' => self.string(),
-            b'[' | b'{' => {
-                self.skip_value()?;
-                Ok(Text::default())
-            }
-            _ => Ok(Text::plain(self.word()?)),
         }
     }
 
@@ -361,10 +539,19 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
     #[inline(always)]
     fn string(&mut self) -> Parsed<Text<'a>> {
         let start = self.at + 1;
+        let end = find_string_stop::<B>(self.bytes, start);
+        if !LENIENT && self.bytes.get(end) == Some(&b'"') {
+            self.at = end + 1;
+            return Ok(Text::plain(&self.bytes[start..end]));
+        }
+        self.odd_string(start, end)
+    }
+
+    /// The string from `start` on, which has a backslash or something worse at `at`.
+    #[cold]
+    fn odd_string(&mut self, start: usize, mut at: usize) -> Parsed<Text<'a>> {
         let (mut escaped, mut irregular) = (false, false);
-        let mut at = start;
         loop {
-            at = find_string_stop::<B>(self.bytes, at);
             match self.bytes.get(at) {
                 None => return Err(Fail::NeedMore),
                 Some(b'"') => {
@@ -390,6 +577,7 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
                     at += 1;
                 }
             }
+            at = find_string_stop_portably(self.bytes, at);
         }
     }
 
@@ -414,7 +602,7 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
     fn looks_like_key(&mut self) -> Parsed<bool> {
         const LONGEST_KEY: usize = 64;
         let start = self.at + 1;
-        let stop = find_string_stop::<B>(self.bytes, start);
+        let stop = find_string_stop_portably(self.bytes, start);
         if stop - start > LONGEST_KEY {
             return Ok(false);
         }
@@ -426,67 +614,16 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
         Ok(self.skip_space()? == b':')
     }
 
-    /// The bare word or number at the cursor.
+    /// Passes over the array or object at the cursor.
     #[inline(always)]
-    fn word(&mut self) -> Parsed<&'a [u8]> {
-        let start = self.at;
-        loop {
-            match self.peek()? {
-                b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t' => break,
-                b'"' | b'{' | b'[' | b':' => return self.broken(),
-                _ => self.at += 1,
-            }
+    fn skip_container(&mut self) -> Parsed<()> {
+        if LENIENT {
+            return self.walk_container();
         }
-        if self.at == start { self.broken() } else { Ok(&self.bytes[start..self.at]) }
-    }
-
-    /// A time in microseconds, written as a number or as a string; `None` for anything else.
-    #[inline(always)]
-    fn micros(&mut self, odd: &mut bool) -> Parsed<Option<Nanos>> {
-        let text = self.text()?.raw;
-        let time = Nanos::from_micros(text);
-        *odd |= time.is_none() && !is_nothing(text);
-        Ok(time)
-    }
-
-    /// An integer, written as a number or as a string; `None` for anything else or out of range.
-    #[inline(always)]
-    fn integer<T: TryFrom<i128>>(&mut self, odd: &mut bool) -> Parsed<Option<T>> {
-        let text = self.text()?.raw;
-        let value = parse_integer(text).and_then(|n| T::try_from(n).ok());
-        *odd |= value.is_none() && !is_nothing(text);
-        Ok(value)
-    }
-
-    /// A decimal number; NaN for anything else.
-    fn decimal(&mut self) -> Parsed<f32> {
-        let text = self.text()?.raw;
-        Ok(std::str::from_utf8(text).ok().and_then(|t| t.parse().ok()).unwrap_or(f32::NAN))
-    }
-
-    /// The text of an array, brackets and all; nothing for any other value.
-    #[inline(always)]
-    fn array(&mut self) -> Parsed<&'a [u8]> {
-        let start = self.at;
-        let is_array = self.peek()? == b'[';
-        self.skip_value()?;
-        Ok(if is_array { &self.bytes[start..self.at] } else { &[] })
-    }
-
-    #[inline(always)]
-    fn skip_value(&mut self) -> Parsed<()> {
-        match self.peek()? {
-            b'"' => drop(self.string()?),
-            b'[' | b'{' if LENIENT => self.walk_container()?,
-            b'[' | b'{' => {
-                let start = self.at;
-                match skip_brackets::<B>(self.bytes, start + 1, 1, SKIP_LIMIT) {
-                    Some(end) => self.at = end,
-                    None if self.bytes.len() - start <= SKIP_LIMIT + 64 => return Err(Fail::NeedMore),
-                    None => return self.broken(),
-                }
-            }
-            _ => drop(self.word()?),
+        match skip_brackets::<B>(self.bytes, self.at + 1, 1, SKIP_LIMIT) {
+            Some(end) => self.at = end,
+            None if self.bytes.len() - self.at <= SKIP_LIMIT + 64 => return Err(Fail::NeedMore),
+            None => return self.broken(),
         }
         Ok(())
     }
@@ -517,7 +654,7 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
     fn element(&mut self) -> Parsed<()> {
         let mut at = self.at + 1;
         loop {
-            at = find_string_stop::<B>(self.bytes, at);
+            at = find_string_stop_portably(self.bytes, at);
             match self.bytes.get(at) {
                 None => return Err(Fail::NeedMore),
                 Some(b'"') => {
@@ -550,7 +687,7 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
     pub(super) fn member(&mut self) -> Parsed<(&'a [u8], &'a [u8], usize)> {
         let key = self.key()?;
         let start = self.at;
-        self.skip_value()?;
+        self.value()?;
         Ok((key, &self.bytes[start..self.at], self.at))
     }
 
@@ -571,6 +708,12 @@ fn swallows_key(raw: &[u8]) -> bool {
                 .is_some_and(|before| before.last().is_none_or(|b| matches!(b, b'"' | b',') || is_space(*b)))
         })
     })
+}
+
+/// As [`find_string_stop`], in one place for all that is rare.
+#[cold]
+fn find_string_stop_portably(bytes: &[u8], from: usize) -> usize {
+    find_string_stop::<Portable>(bytes, from)
 }
 
 /// Whether the text says that there is no value.
