@@ -1,13 +1,17 @@
 //! Key averages: the rows of PyTorch's `prof.key_averages()`, recovered from a trace alone.
 //!
 //! Definitions are PyTorch's: memory of a row is the net of all memory events while its operators ran, on whatever
-//! thread; device time is that of the kernels, copies and sets that its operators launched. What a block's owner is, how
-//! much was live at the peak and the like belong to other analyses, which fill in the fields left open here.
+//! thread; device time is that of the kernels, copies and sets that its operators launched. Gross
+//! bytes and what is live at the peak go beyond it and count for the owner of a block alone: see
+//! [`op_allocations`](super::op_allocations).
 
+use super::allocations::Allocations;
 use super::device_time::{DeviceTime, OnDevice, ShadowSpans};
 use super::flops::FlopCounter;
 use super::net_memory::{NetMemory, is_counted, outside_ops};
+use super::op_allocations::{Allocated, OpAllocations};
 use super::op_stacks::OpStacks;
+use super::owners::Owners;
 use super::shapes::{as_torch_prints, spaced};
 use super::tree::{OpTree, Role, is_step, merged_names};
 use crate::trace::{DetailId, Device, DeviceEventKind, DeviceType, OpKind, StrId, Trace};
@@ -86,17 +90,27 @@ pub struct KeyAverage {
     pub self_device_memory_usage: Bytes,
     /// Floating point operations by PyTorch's formulas; 0 where it has none.
     pub flops: u64,
-    /// Gross bytes allocated by the row's operators; another analysis fills it in.
+    /// Gross bytes allocated by the row's operators themselves; `None` without memory events, and on the device's side.
     pub allocated_bytes: Option<Bytes>,
-    /// Number of allocations by the row's operators; another analysis fills it in.
+    /// Number of these allocations.
     pub allocation_count: Option<u64>,
-    /// Bytes of the row's allocations live at the device's peak; another analysis fills it in.
+    /// Bytes of these allocations live at the device's peak; `None` also where blocks are not known.
     pub peak_live_bytes: Option<Bytes>,
     /// Whether the events may end on another thread than they begin on, and have no time of their own for that.
     pub is_async: bool,
     /// Whether the row's first event stands in no other.
     #[serde(skip)]
     pub top_level: bool,
+}
+
+impl KeyAverage {
+    fn add_allocated(&mut self, more: Allocated, paired: bool) {
+        self.allocated_bytes = Some(self.allocated_bytes.unwrap_or_default() + more.bytes);
+        self.allocation_count = Some(self.allocation_count.unwrap_or_default() + more.count);
+        if paired {
+            self.peak_live_bytes = Some(self.peak_live_bytes.unwrap_or_default() + more.peak_live);
+        }
+    }
 }
 
 fn upper_case<S: Serializer>(kind: &DeviceType, to: S) -> Result<S::Ok, S::Error> {
@@ -112,9 +126,11 @@ impl KeyAverages {
     /// The key averages of a trace whose operator tree is known.
     pub fn of_tree(trace: &Trace, tree: &OpTree, options: &AveragesOptions) -> Self {
         let mut rows = Rows::new(trace, tree, options);
-        rows.add_ops();
+        let allocated = (!trace.memory().is_empty())
+            .then(|| OpAllocations::compute(&Allocations::build(trace), &Owners::build(trace), tree, options.device));
+        rows.add_ops(allocated.as_ref());
         rows.add_device_events();
-        rows.add_memory_outside_ops();
+        rows.add_memory_outside_ops(allocated.as_ref());
         rows.add_out_of_memory();
         rows.finish()
     }
@@ -215,7 +231,7 @@ impl<'t> Rows<'t> {
         *recent as usize
     }
 
-    fn add_ops(&mut self) {
+    fn add_ops(&mut self, allocated: Option<&OpAllocations>) {
         let (trace, tree) = (self.trace, self.tree);
         let ops = trace.ops();
         let time_inside = time_of_children(trace, tree);
@@ -242,6 +258,9 @@ impl<'t> Rows<'t> {
             row.cpu_memory_usage += net.cpu;
             row.device_memory_usage += net.device;
             row.flops = row.flops.saturating_add(flops.of(ops.name()[i], detail));
+            if let Some(all) = allocated {
+                row.add_allocated(all.of_op[i], all.paired);
+            }
             if tree.role(i) == Role::Async {
                 row.is_async = true;
                 continue;
@@ -284,12 +303,16 @@ impl<'t> Rows<'t> {
         }
     }
 
-    fn add_memory_outside_ops(&mut self) {
+    fn add_memory_outside_ops(&mut self, allocated: Option<&OpAllocations>) {
         let trace = self.trace;
+        let mut outside = allocated;
         for k in outside_ops(trace, self.tree, self.options.device) {
             let event = trace.memory().get(k);
             let place = self.instant(Name::Memory, event.time);
             let row = &mut self.rows[place];
+            if let Some(all) = outside.take() {
+                row.add_allocated(all.outside, all.paired);
+            }
             if trace.device(event.device).kind.is_cpu() {
                 row.cpu_memory_usage += event.bytes;
                 row.self_cpu_memory_usage += event.bytes;

@@ -1,7 +1,7 @@
 //! What operators allocate: gross bytes, numbers of allocations, and what of it is live at the peak, by operator.
 //!
 //! The columns that key averages have beyond PyTorch's. An allocation counts for its owner alone, the operator that is no
-//! allocation helper ([`AttributeTo::Op`]), so the rows of a table sum to all that was allocated.
+//! allocation helper ([`AttributeTo::Op`]), so no byte stands in two rows.
 
 use super::allocations::{Allocations, DeviceMemory};
 use super::owners::{AttributeTo, Owners};
