@@ -34,16 +34,9 @@ pub struct OpAllocations {
 impl OpAllocations {
     /// What is allocated on `device`, or without one on all accelerators, or on the host in a trace without any.
     pub fn compute(memory: &Allocations, owners: &Owners<'_>, tree: &OpTree, device: Option<Device>) -> Self {
-        let devices = memory.devices();
-        let any_accelerator = devices.iter().any(|m| !m.device().kind.is_cpu());
-        let only = device.and_then(|d| memory.device(d)).map(DeviceMemory::device);
-        let wanted = |m: &&DeviceMemory| match device {
-            Some(_) => only == Some(m.device()),
-            None => m.device().kind.is_cpu() != any_accelerator,
-        };
         let mut found =
             Self { of_op: vec![Allocated::default(); tree.len()], outside: Allocated::default(), paired: true };
-        for m in devices.iter().filter(wanted) {
+        for m in counted_devices(memory, device) {
             found.add(m, owners, tree);
         }
         found
@@ -68,6 +61,16 @@ impl OpAllocations {
             None => &mut self.outside,
         }
     }
+}
+
+/// The memory of `device`, or without one that of all accelerators, or of the host in a trace without any.
+pub(crate) fn counted_devices(memory: &Allocations, device: Option<Device>) -> impl Iterator<Item = &DeviceMemory> {
+    let any_accelerator = memory.devices().iter().any(|m| !m.device().kind.is_cpu());
+    let only = device.and_then(|d| memory.device(d)).map(DeviceMemory::device);
+    memory.devices().iter().filter(move |m| match device {
+        Some(_) => only == Some(m.device()),
+        None => m.device().kind.is_cpu() != any_accelerator,
+    })
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 
 mod blocks;
 mod completions;
+mod flamegraph;
 mod input;
 mod memory;
 mod output;
@@ -16,6 +17,7 @@ mod progress;
 mod run;
 mod steps;
 mod top;
+mod tree;
 
 use crate::error::{Error, Result};
 use crate::render::visible;
@@ -42,6 +44,8 @@ enum Command {
     Peak(peak::PeakArgs),
     Blocks(blocks::BlocksArgs),
     Steps(steps::StepsArgs),
+    Tree(tree::TreeArgs),
+    Flamegraph(flamegraph::FlamegraphArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -52,6 +56,8 @@ impl Command {
             Self::Peak(args) => args.run(),
             Self::Blocks(args) => args.run(),
             Self::Steps(args) => args.run(),
+            Self::Tree(args) => args.run(),
+            Self::Flamegraph(args) => args.run(),
             Self::Completions(args) => args.run(),
         }
     }

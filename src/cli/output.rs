@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(super) struct OutputArgs {
-    /// How to write
-    #[arg(long, value_name = "FORMAT", default_value = FORMATS[0].name, value_parser = formats())]
-    format: String,
+    /// How to write [default: what the name of the output file ends in tells, else table]
+    #[arg(long, value_name = "FORMAT", value_parser = formats())]
+    format: Option<String>,
     /// Write to this file, whole or not at all; - for standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
@@ -48,7 +48,8 @@ fn formats() -> PossibleValuesParser {
 impl OutputArgs {
     /// The name of the format.
     pub(super) fn format(&self) -> &str {
-        &self.format
+        let by_file = || self.file().and_then(Format::of_file).map(|f| f.name);
+        self.format.as_deref().or_else(by_file).unwrap_or(FORMATS[0].name)
     }
 
     /// Says before the work what would fail after it.
@@ -64,7 +65,7 @@ impl OutputArgs {
         if !self.columns.is_empty() {
             report.select_columns(&self.columns)?;
         }
-        let format = Format::find(&self.format).unwrap_or(FORMATS[0]);
+        let format = Format::find(self.format()).unwrap_or(FORMATS[0]);
         let mut bytes = Vec::new();
         format.render(report, &self.options(), &mut bytes)?;
         match self.file() {

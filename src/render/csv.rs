@@ -34,8 +34,8 @@ fn write_record(fields: impl Iterator<Item = String>, out: &mut dyn Write) -> Re
 fn field(cell: &Cell) -> String {
     match cell {
         Cell::Absent => String::new(),
-        Cell::Text(text) => quoted(&defused(text)),
-        Cell::Count(n) | Cell::Flops(n) => n.to_string(),
+        Cell::Text(text) | Cell::Node { name: text, .. } => quoted(&defused(text)),
+        Cell::Count(n) | Cell::Flops(n) | Cell::Number(n) => n.to_string(),
         Cell::Bytes(n) => n.to_string(),
         Cell::Nanos(n) => n.to_string(),
         Cell::Ratio(r) if r.is_finite() => r.to_string(),

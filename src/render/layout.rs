@@ -13,6 +13,8 @@ const COMFORTABLE: usize = 36;
 const LEAST: usize = 8;
 /// No cell is worth more than this on any screen.
 const MOST: usize = 10_000;
+/// How many levels of a tree are drawn before a name; those above are not.
+const MOST_BRANCHES: usize = 20;
 
 /// A table whose cells are words, escaped for a terminal.
 pub(super) struct Page {
@@ -40,7 +42,7 @@ pub(super) fn is_numeric(table: &Table, column: usize) -> bool {
     let mut known = cells.filter(|cell| !matches!(cell, Cell::Absent)).peekable();
     match known.peek() {
         None => column > 0,
-        Some(_) => known.all(|cell| !matches!(cell, Cell::Text(_))),
+        Some(_) => known.all(|cell| !matches!(cell, Cell::Text(_) | Cell::Node { .. })),
     }
 }
 
@@ -95,15 +97,44 @@ impl Page {
 impl PageColumn {
     fn new(table: &Table, i: usize, column: &Column) -> Self {
         let title = words(&Cell::Text(column.title.clone()));
-        let cells: Vec<String> = table.rows.iter().map(|row| row.get(i).map(words).unwrap_or_default()).collect();
+        let mut cells: Vec<String> = table.rows.iter().map(|row| row.get(i).map(words).unwrap_or_default()).collect();
+        draw_branches(table, i, &mut cells);
         let width = cells.iter().map(|c| c.width()).max().unwrap_or(0).max(title.width());
         Self { title, cells, width, numeric: is_numeric(table, i), priority: column.priority }
     }
 }
 
+/// Puts the branches of a tree before the names of its nodes.
+fn draw_branches(table: &Table, column: usize, cells: &mut [String]) {
+    // By depth, whether a row further down hangs on the branch. From the bottom up, because the last one ends it.
+    let mut goes_on: Vec<bool> = Vec::new();
+    for (row, cell) in table.rows.iter().zip(cells).rev() {
+        let Some(Cell::Node { depth, .. }) = row.get(column) else { continue };
+        let depth = *depth;
+        let below = |level: usize| goes_on.get(level).copied().unwrap_or(false);
+        let mut branches = String::new();
+        let first = (depth + 1).saturating_sub(MOST_BRANCHES).max(1);
+        if first > 1 {
+            branches.push_str("… ");
+        }
+        for level in first..=depth {
+            branches.push_str(match (below(level), level == depth) {
+                (true, true) => "├ ",
+                (false, true) => "└ ",
+                (true, false) => "│ ",
+                (false, false) => "  ",
+            });
+        }
+        cell.insert_str(0, &branches);
+        goes_on.truncate(depth);
+        goes_on.resize(depth, false);
+        goes_on.push(true);
+    }
+}
+
 /// A cell in words, with nothing in it that acts on a terminal.
 pub(super) fn words(cell: &Cell) -> String {
-    let Cell::Text(text) = cell else { return numbers::cell(cell) };
+    let (Cell::Text(text) | Cell::Node { name: text, .. }) = cell else { return numbers::cell(cell) };
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         push_visible(&mut safe, c);
@@ -173,6 +204,16 @@ mod tests {
         assert_eq!(titles(&page).len(), 4);
         assert_eq!(page.columns[0].cells[0], "autograd::engine::evalua…pyBackward0");
         assert_eq!(Page::fit(&table(), 200).columns[0].cells[0].len(), 52);
+    }
+
+    #[test]
+    fn rows_of_a_tree_hang_on_branches_that_end_at_the_last() {
+        let node = |(name, depth): (&str, usize)| vec![Cell::Node { name: name.into(), depth }];
+        let rows = [("a", 0), ("b", 1), ("c", 2), ("d", 2), ("e", 1), ("f", 2), ("g", 0), ("deep", 40)].map(node);
+        let table = Table { columns: vec![Column::new("key", "Name")], rows: rows.into(), ..Table::default() };
+        let page = Page::fit(&table, 100);
+        assert_eq!(page.columns[0].cells[..7], ["a", "├ b", "│ ├ c", "│ └ d", "└ e", "  └ f", "g"]);
+        assert!(page.columns[0].cells[7].starts_with("…  ") && page.columns[0].cells[7].ends_with("└ deep"));
     }
 
     proptest! {

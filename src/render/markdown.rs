@@ -61,6 +61,7 @@ fn write_row(fields: impl Iterator<Item = String>, out: &mut dyn Write) -> Resul
 fn field(cell: &Cell) -> String {
     match cell {
         Cell::Text(text) => escaped(text),
+        Cell::Node { name, depth } => format!("{}{}", "&nbsp;&nbsp;".repeat(*depth), escaped(name)),
         number => words(number),
     }
 }

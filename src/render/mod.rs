@@ -5,6 +5,7 @@
 
 mod csv;
 mod escape;
+mod flame;
 mod json;
 mod layout;
 mod markdown;
@@ -15,9 +16,10 @@ mod torch;
 pub use escape::visible;
 pub use json::SCHEMA_VERSION;
 
-use crate::error::Result;
-use crate::report::Report;
+use crate::error::{Error, Result};
+use crate::report::{Figure, Report};
 use std::io::Write;
+use std::path::Path;
 
 /// A way to write a report.
 #[derive(Clone, Copy, Debug)]
@@ -26,19 +28,47 @@ pub struct Format {
     pub name: &'static str,
     /// What it is for, in a line.
     pub help: &'static str,
+    /// What names of such files end in, where that tells.
+    pub extension: &'static str,
     render: fn(&Report, &Options, &mut dyn Write) -> Result<()>,
 }
 
 /// All formats; the first is the default.
 pub const FORMATS: &[Format] = &[
-    Format { name: "table", help: "for people, in a terminal", render: text::render },
-    Format { name: "torch", help: "the text that PyTorch's key_averages().table() prints", render: torch::render },
-    Format { name: "markdown", help: "GitHub's tables", render: markdown::render },
-    Format { name: "csv", help: "the first table with raw numbers (RFC 4180)", render: csv::render },
-    Format { name: "json", help: "everything, with raw numbers, for programs", render: json::render },
+    Format { name: "table", help: "for people, in a terminal", extension: "txt", render: text::render },
+    Format {
+        name: "torch",
+        help: "the text that PyTorch's key_averages().table() prints",
+        extension: "",
+        render: torch::render,
+    },
+    Format { name: "markdown", help: "GitHub's tables", extension: "md", render: markdown::render },
+    Format { name: "csv", help: "the first table with raw numbers (RFC 4180)", extension: "csv", render: csv::render },
+    Format {
+        name: "json",
+        help: "everything, with raw numbers, for programs",
+        extension: "json",
+        render: json::render,
+    },
+    Format { name: "svg", help: "a picture, of commands that draw one", extension: "svg", render: svg },
+    Format { name: "folded", help: "stacks of flamegraph, one a line", extension: "folded", render: flame::folded },
 ];
 
+/// The report's picture.
+fn svg(report: &Report, _: &Options, out: &mut dyn Write) -> Result<()> {
+    match &report.figure {
+        Some(Figure::Flame(figure)) => flame::svg(figure, out),
+        None => Err(Error::usage(format!("{} draws no picture for --format svg", report.command))),
+    }
+}
+
 impl Format {
+    /// The format whose files are named like this one.
+    pub fn of_file(path: &Path) -> Option<Self> {
+        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+        FORMATS.iter().find(|f| f.extension == extension).copied()
+    }
+
     /// The format of this name.
     pub fn find(name: &str) -> Option<Self> {
         FORMATS.iter().find(|f| f.name == name).copied()

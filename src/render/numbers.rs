@@ -10,7 +10,8 @@ pub const ABSENT: &str = "-";
 pub fn cell(cell: &Cell) -> String {
     match cell {
         Cell::Absent => ABSENT.to_owned(),
-        Cell::Text(text) => text.clone(),
+        Cell::Text(text) | Cell::Node { name: text, .. } => text.clone(),
+        Cell::Number(n) => n.to_string(),
         Cell::Count(n) => count(*n),
         Cell::Bytes(n) => bytes(*n),
         Cell::Nanos(n) => nanos(*n),

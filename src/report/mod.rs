@@ -4,6 +4,7 @@
 //! [`Report`]. Nothing here formats a number or writes a byte: that is `render`'s work.
 
 pub mod blocks;
+pub mod flamegraph;
 mod memory;
 mod names;
 pub mod peak;
@@ -11,6 +12,7 @@ mod sentence;
 pub mod steps;
 pub mod top;
 mod torch;
+pub mod tree;
 
 pub use memory::MemoryOptions;
 pub use sentence::{Piece, Sentence};
@@ -33,6 +35,15 @@ pub struct Report {
     pub diagnostics: Diagnostics,
     /// PyTorch's own table, where the command has one.
     pub torch: Option<TorchTable>,
+    /// The picture, where the command draws one.
+    pub figure: Option<Figure>,
+}
+
+/// A picture of numbers.
+#[derive(Clone, Debug)]
+pub enum Figure {
+    /// Paths and what each holds.
+    Flame(flamegraph::FlameFigure),
 }
 
 impl Report {
@@ -180,6 +191,15 @@ pub enum Cell {
     Flops(u64),
     /// An address.
     Address(u64),
+    /// A number that names a thing and counts nothing, such as a line's.
+    Number(u64),
+    /// A name in a tree whose rows stand below those that they belong to.
+    Node {
+        /// The name, most likely from the input.
+        name: String,
+        /// How many rows stand above it, from 0.
+        depth: usize,
+    },
 }
 
 impl From<&str> for Cell {

@@ -412,12 +412,12 @@ fn side(row: &KeyAverage) -> String {
 }
 
 /// A cell to sort by; what is absent comes last.
-fn number(cell: &Cell) -> Option<i128> {
+pub(super) fn number(cell: &Cell) -> Option<i128> {
     match cell {
-        Cell::Count(n) | Cell::Flops(n) | Cell::Address(n) => Some(i128::from(*n)),
+        Cell::Count(n) | Cell::Flops(n) | Cell::Address(n) | Cell::Number(n) => Some(i128::from(*n)),
         Cell::Bytes(n) => Some(i128::from(n.0)),
         Cell::Nanos(n) => Some(i128::from(n.0)),
-        Cell::Absent | Cell::Text(_) | Cell::Ratio(_) => None,
+        Cell::Absent | Cell::Text(_) | Cell::Node { .. } | Cell::Ratio(_) => None,
     }
 }
 
