@@ -124,7 +124,7 @@ mod tests {
                 "(no name) 9",
                 "(no name);]]>'\\u{202e} 1",
                 "ends in_-1e3 8",
-                "step,forged 7;<script>alert(\"1\")</script>&amp; 6",
+                "step,forged 7;<script>alert(\"1\")</script>&amp, 6",
                 "step,forged 7;ends in_10 7",
                 "step,forged 7;two\\nlines_9 5",
             ]

@@ -4,10 +4,10 @@
 //! drawn: they are left out and said so.
 
 use super::memory::{cut, shown};
+use super::sentence::sentence;
 use super::{Block, Cell, Column, Figure, Finding, Report, Sentence, Table, names};
 use crate::analysis::flame::{Flame, FlameOptions, Metric, PythonFrames};
 use crate::error::{Error, Result};
-use crate::sentence;
 use crate::trace::{Device, Keep, Trace};
 use crate::units::{Bytes, Nanos};
 use serde_json::{Map, Value, json};
