@@ -4,6 +4,7 @@ use super::progress::Progress;
 use super::say;
 use crate::error::{Error, Result};
 use crate::input::{ReadOptions, read_path};
+use crate::render::numbers;
 use crate::trace::{Diagnostics, Keep, Severity, Trace};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
@@ -65,9 +66,12 @@ fn tell(diagnostics: &Diagnostics) {
             Severity::Warning => "warning",
             Severity::Loss => "DATA LOST",
         };
-        let count = crate::render::numbers::count(d.count);
+        let times = match d.count {
+            1 => "once".to_owned(),
+            n => format!("{} times", numbers::count(n)),
+        };
         let place = d.first_offset.map(|at| format!(", first at byte {at}")).unwrap_or_default();
-        say(&format!("{word}: {count} {}{place} [{}]", d.message, d.code));
+        say(&format!("{word}: {} ({times}{place}) [{}]", d.message, d.code));
     }
 }
 

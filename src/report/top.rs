@@ -3,7 +3,9 @@
 //! What the numbers mean stands in [`averages`](crate::analysis::averages). Here they are sorted, filtered, cut and
 //! named. One list, [`METRICS`], says what can be sorted by and shown.
 
+use super::memory::oddities;
 use super::{Block, Cell, Column, Finding, LeftOut, Report, Table, TorchTable, TorchWidths, names};
+use crate::analysis::allocations::{Allocations, DeviceMemory};
 use crate::analysis::averages::{AveragesOptions, KeyAverage, KeyAverages};
 use crate::error::{Error, Result};
 use crate::trace::{Keep, Trace};
@@ -180,10 +182,22 @@ impl Top {
         let shown = &rows[..rows.len().min(usize::try_from(self.limit).unwrap_or(usize::MAX))];
         let torch = self.torch.as_ref().map(|options| self.torch_table(options, trace, &averages, &facets, shown));
         let table = self.table(&averages, &facets, sort, shown, rows.len());
-        let mut blocks = vec![Block::Table(table), Block::Facts(totals(&averages, &facets))];
+        let memory = Allocations::build(trace);
+        let peaks: Vec<&DeviceMemory> = memory.devices().iter().filter(|m| self.counts(m)).collect();
+        let facts = totals(&averages, &facets).into_iter().chain(peaks.iter().flat_map(|m| peak_facts(m)));
+        let mut blocks = vec![Block::Table(table), Block::Facts(facts.collect())];
         blocks.extend(self.findings(trace, &averages).into_iter().map(Block::Finding));
-        let document = self.document(&averages, &facets, sort, shown, rows.len())?;
-        Ok(Report { command: "top", blocks, document, torch, ..Report::default() })
+        blocks.extend(oddities(&memory));
+        let mut document = self.document(&averages, &facets, sort, rows.len());
+        document.insert("peaks".into(), peaks.into_iter().map(peak_json).collect());
+        document.insert("rows".into(), rows_json(shown)?);
+        let diagnostics = memory.findings().clone();
+        Ok(Report { command: "top", blocks, document, diagnostics, torch, ..Report::default() })
+    }
+
+    /// Whether the device's memory is asked for.
+    fn counts(&self, memory: &DeviceMemory) -> bool {
+        self.averages.device.is_none_or(|wanted| wanted == memory.device())
     }
 
     fn compute(&self, trace: &Trace) -> KeyAverages {
@@ -341,13 +355,8 @@ impl Top {
         averages: &KeyAverages,
         facets: &Facets,
         sort: Option<&Metric>,
-        shown: &[&KeyAverage],
         all: usize,
-    ) -> Result<Map<String, Value>> {
-        let mut rows = Vec::with_capacity(shown.len());
-        for row in shown {
-            rows.push(serde_json::to_value(row).map_err(|e| Error::from(std::io::Error::from(e)))?);
-        }
+    ) -> Map<String, Value> {
         let mut document = Map::new();
         document.insert("device".into(), self.averages.device.map(|d| d.to_string()).into());
         document.insert("accelerator".into(), facets.accelerator.as_str().into());
@@ -362,8 +371,7 @@ impl Top {
                 "self_device_memory_usage_bytes": sum(averages, |r| r.self_device_memory_usage),
             }),
         );
-        document.insert("rows".into(), rows.into());
-        Ok(document)
+        document
     }
 }
 
@@ -451,4 +459,30 @@ fn totals(averages: &KeyAverages, facets: &Facets) -> Vec<(String, Cell)> {
         totals.push((format!("Self {device} Mem, net"), Cell::Bytes(sum(averages, |r| r.self_device_memory_usage))));
     }
     totals
+}
+
+/// The greatest memory of a device, below the totals.
+fn peak_facts(memory: &DeviceMemory) -> Vec<(String, Cell)> {
+    let (device, about) = (memory.device(), if memory.is_estimated() { ", estimated" } else { "" });
+    let peak =
+        memory.peak().map(|event| (format!("Peak of {device}, allocated{about}"), memory.allocated()[event].into()));
+    // The host's allocator reserves nothing.
+    let reserved = memory
+        .peak_reserved()
+        .filter(|bytes| !bytes.is_zero())
+        .map(|bytes| (format!("Peak of {device}, reserved"), bytes.into()));
+    peak.into_iter().chain(reserved).collect()
+}
+
+fn peak_json(memory: &DeviceMemory) -> Value {
+    json!({
+        "device": memory.device().to_string(),
+        "peak_allocated_bytes": memory.peak().map(|event| memory.allocated()[event]),
+        "peak_reserved_bytes": memory.peak_reserved(),
+        "estimated": memory.is_estimated(),
+    })
+}
+
+fn rows_json(rows: &[&KeyAverage]) -> Result<Value> {
+    serde_json::to_value(rows).map_err(|e| Error::from(std::io::Error::from(e)))
 }
