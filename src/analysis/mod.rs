@@ -13,6 +13,7 @@ pub mod flame;
 mod flops;
 mod forward;
 pub mod grouping;
+pub mod lines;
 mod net_memory;
 pub mod op_allocations;
 mod op_costs;

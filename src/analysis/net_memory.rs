@@ -55,7 +55,7 @@ impl<'t> NetMemory<'t> {
 }
 
 /// How many of the sorted times are at or before `end`. Gallops: most spans are short.
-fn first_after(time: &[Nanos], end: Nanos) -> usize {
+pub(crate) fn first_after(time: &[Nanos], end: Nanos) -> usize {
     let mut step = 1;
     while time.get(step - 1).is_some_and(|t| *t <= end) {
         step *= 2;

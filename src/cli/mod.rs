@@ -10,6 +10,7 @@ mod blocks;
 mod completions;
 mod flamegraph;
 mod input;
+mod lines;
 mod memory;
 mod output;
 mod peak;
@@ -46,6 +47,7 @@ enum Command {
     Steps(steps::StepsArgs),
     Tree(tree::TreeArgs),
     Flamegraph(flamegraph::FlamegraphArgs),
+    Lines(lines::LinesArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -58,6 +60,7 @@ impl Command {
             Self::Steps(args) => args.run(),
             Self::Tree(args) => args.run(),
             Self::Flamegraph(args) => args.run(),
+            Self::Lines(args) => args.run(),
             Self::Completions(args) => args.run(),
         }
     }

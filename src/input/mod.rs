@@ -11,6 +11,7 @@ mod inflate;
 mod mprof;
 mod pickle;
 mod pipeline;
+mod python_files;
 mod pytorch;
 mod simd;
 mod smi;
@@ -19,6 +20,7 @@ mod source;
 mod text;
 
 pub use mprof::read_mprof;
+pub use python_files::PythonFiles;
 pub use smi::{SmiOptions, read_smi};
 
 use crate::error::Result;

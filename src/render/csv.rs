@@ -1,20 +1,19 @@
-//! CSV as RFC 4180 has it: the first table of the report, column keys as header, raw numbers, lines ended by CRLF.
+//! CSV as RFC 4180 has it: the first table of the report, and those after it of the same columns. Column keys as header,
+//! raw numbers, lines ended by CRLF.
 
 use super::Options;
 use crate::error::{Error, Result};
-use crate::report::{Block, Cell, Report};
+use crate::report::{Block, Cell, Report, Table};
 use std::io::Write;
 
 pub(super) fn render(report: &Report, _: &Options, out: &mut dyn Write) -> Result<()> {
-    let table = report.blocks.iter().find_map(|block| match block {
-        Block::Table(table) => Some(table),
-        _ => None,
-    });
-    let Some(table) = table else {
+    let mut tables = report.blocks.iter().filter_map(Block::table).peekable();
+    let Some(first) = tables.peek().copied() else {
         return Err(Error::usage(format!("{} has no table for --format csv; use json", report.command)));
     };
-    write_record(table.columns.iter().map(|c| quoted(&c.key)), out)?;
-    for row in &table.rows {
+    let keys = |table: &Table| table.columns.iter().map(|c| quoted(&c.key)).collect::<Vec<_>>();
+    write_record(keys(first).into_iter(), out)?;
+    for row in tables.filter(|table| keys(table) == keys(first)).flat_map(|table| &table.rows) {
         write_record(row.iter().map(field), out)?;
     }
     Ok(())
@@ -57,7 +56,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Column, Table};
+    use crate::report::Column;
     use crate::units::Bytes;
     use proptest::prelude::*;
 

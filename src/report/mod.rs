@@ -5,6 +5,7 @@
 
 pub mod blocks;
 pub mod flamegraph;
+pub mod lines;
 mod memory;
 mod names;
 pub mod peak;
