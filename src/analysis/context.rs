@@ -189,7 +189,8 @@ impl Nodes {
     }
 }
 
-/// Whether a frame is of the user's own code: neither a built-in, nor a module's call, nor of PyTorch or the interpreter.
+/// Whether a frame is of the user's own code: neither a built-in, nor a module's call, nor of PyTorch or the interpreter,
+/// nor native.
 pub(crate) fn is_user_frame(name: &str) -> bool {
     let inside = ["/torch/", "/site-packages/", "/dist-packages/", "/lib/python", "\\torch\\", "\\site-packages\\"];
     !name.starts_with('<')
@@ -197,6 +198,14 @@ pub(crate) fn is_user_frame(name: &str) -> bool {
         && !name.starts_with("torch/")
         && !name.starts_with("torch\\")
         && !inside.iter().any(|part| name.contains(part))
+        && !is_native(name)
+}
+
+/// Whether a frame is of C++ or of a library without source, such as snapshots record with `stacks="all"`.
+fn is_native(name: &str) -> bool {
+    let file = name.split_once('(').map_or(name, |(file, _)| file);
+    let endings = [".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".inc", ".so"];
+    file.starts_with("??") || file.contains(".so.") || endings.iter().any(|ending| file.ends_with(ending))
 }
 
 /// For each operator the innermost frame that holds its start.

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::trace::{Device, Keep, Trace};
 use crate::units::Bytes;
 use globset::GlobMatcher;
+use hashbrown::HashSet;
 use serde_json::Value;
 use std::cmp::Reverse;
 
@@ -60,7 +61,7 @@ impl Lines {
         })?;
         let found = Found::compute(trace, device)
             .ok_or_else(|| Error::missing("the trace holds no Python frames", "profile with with_stack=True"))?;
-        let mut lines: Vec<&Line> = found.lines.iter().filter(|line| self.shows(line)).collect();
+        let mut lines: Vec<&Line> = self.lines(&found);
         if lines.is_empty() {
             return Err(Error::missing("no line of these files is in the trace", "--file '*' shows all"));
         }
@@ -98,8 +99,20 @@ impl Lines {
         Ok(Report { command: "lines", blocks, document, diagnostics, ..Report::default() })
     }
 
-    fn shows(&self, line: &Line) -> bool {
-        let Some(file) = &self.file else { return line.is_user };
+    /// The lines to show.
+    fn lines<'f>(&self, found: &'f Found) -> Vec<&'f Line> {
+        if self.file.is_some() {
+            return found.lines.iter().filter(|line| self.matches(line)).collect();
+        }
+        // The interpreter's own library goes by bare names, as user code does, but holds nothing.
+        let holds = |l: &&Line| !l.allocated_bytes.is_zero() || l.increment_bytes.is_some_and(|b| !b.is_zero());
+        let files: HashSet<&str> =
+            found.lines.iter().filter(|l| l.is_user).filter(holds).map(|l| l.file.as_str()).collect();
+        found.lines.iter().filter(|l| l.is_user && files.contains(l.file.as_str())).collect()
+    }
+
+    fn matches(&self, line: &Line) -> bool {
+        let Some(file) = &self.file else { return true };
         let mut ends = line.file.match_indices(['/', '\\']).map(|(i, _)| &line.file[i + 1..]);
         file.is_match(&line.file) || ends.any(|end| file.is_match(end))
     }
@@ -124,7 +137,7 @@ fn table(file: &str, lines: &[&Line], contents: &[Option<String>]) -> Table {
         column("mem_usage_bytes", "Mem usage", 0),
         column("increment_bytes", "Increment", 0),
         column("occurrences", "Occurrences", 3),
-        column("allocated_bytes", "Allocated", 4),
+        column("allocated_bytes", "Allocated", Column::DETAIL),
         column("peak_live_bytes", "Live at Peak", 1),
         column("line_contents", "Line Contents", 2),
         column("function", "Function", Column::DETAIL),
