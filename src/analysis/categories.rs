@@ -1,7 +1,7 @@
 //! The families that people think in: which category an allocation belongs to.
 //!
 //! One table of rules ([`categories.toml`](DEFAULT_RULES), which says how a rule is written and tried) that users can
-//! replace. Attention written out by hand is found by [`attention`](super::attention).
+//! replace. Attention written out by hand is found by `attention`.
 
 use super::attention;
 use super::owners::{AttributeTo, NameTable, Owners};

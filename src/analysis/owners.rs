@@ -159,7 +159,7 @@ impl<'t> Owners<'t> {
     /// Operator `op` and those around it, innermost first.
     ///
     /// As long as the nesting is deep: to look at this for every block takes a column filled once from the outermost
-    /// operator inward ([`inherited`](Self::inherited)).
+    /// operator inward (`inherited`).
     pub fn chain(&self, op: usize) -> impl Iterator<Item = usize> + '_ {
         std::iter::successors(Some(op), |at| self.around(*at))
     }

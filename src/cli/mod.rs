@@ -1,7 +1,7 @@
 //! The command line: parse, read, run, write; exit codes, broken pipes.
 //!
-//! A command is a file of its own with its arguments and one `run`, and one line in [`Command`]. What all commands share
-//! (reading, formats, whole files, diagnostics) is in [`run`], [`input`] and [`output`]. Only this module writes to the
+//! A command is a file of its own with its arguments and one `run`, and one line in `Command`. What all commands share
+//! (reading, formats, whole files, diagnostics) is in `run`, `input` and `output`. Only this module writes to the
 //! standard streams.
 //!
 //! Exit codes: 0 done, 1 a check failed, 2 the input or the command line is wrong.

@@ -70,7 +70,7 @@ impl OutputArgs {
         format.render(report, &self.options(), &mut bytes)?;
         match self.file() {
             Some(path) => write_file(path, &bytes).map_err(|e| cannot_write(e, path)),
-            None => Ok(write_stdout(&bytes)?),
+            None => write_stdout(&bytes),
         }
     }
 
@@ -96,10 +96,9 @@ impl OutputArgs {
 }
 
 /// Writes to standard output.
-pub(super) fn write_stdout(bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write_stdout(bytes: &[u8]) -> Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(bytes)?;
-    out.flush()
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|e| cannot_write(e, Path::new("standard output")))
 }
 
 fn cannot_write(error: io::Error, path: &Path) -> Error {

@@ -1,7 +1,7 @@
 //! `top`: which operators take the memory and the time, as PyTorch's key averages count it.
 //!
 //! What the numbers mean stands in [`averages`](crate::analysis::averages). Here they are sorted, filtered, cut and
-//! named. One list, [`METRICS`], says what can be sorted by and shown.
+//! named. One list, `METRICS`, says what can be sorted by and shown.
 
 use super::memory::oddities;
 use super::{Block, Cell, Column, Finding, LeftOut, Report, Table, TorchTable, TorchWidths, names};
