@@ -40,7 +40,8 @@ pub(super) fn svg(figure: &FlameFigure, out: &mut dyn Write) -> Result<()> {
     options.hash = true;
     options.name_type = String::new();
     options.image_width = Some(1200);
-    options.min_width = 0.05;
+    // In percent: what is narrower than a pixel shows nothing and makes the file large.
+    options.min_width = 0.1;
     inferno::from_lines(&mut options, lines.iter().map(String::as_str), out).map_err(cannot_draw)
 }
 
