@@ -236,7 +236,7 @@ impl View<'_> {
             let priority = match () {
                 () if metric.key == self.sort => 0,
                 () if cells.iter().all(|c| *c == Cell::Absent) => Column::DETAIL,
-                () if metric.key.ends_with("_bytes") && !has_memory => Column::DETAIL,
+                () if !has_memory && !metric.key.ends_with("_ns") => Column::DETAIL,
                 // A column of zeros tells the least.
                 () if cells.iter().all(|c| number(c) == Some(0)) => Column::DETAIL / 2,
                 () => metric.priority,
