@@ -26,3 +26,8 @@ pub use error::{Error, Result};
 pub mod bench_support {
     pub use crate::input::bench::*;
 }
+
+/// The README's example of the library, as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
