@@ -97,7 +97,9 @@ fn candidates(c: &mut Criterion) {
     let mut group = c.benchmark_group("take events apart, one thread");
     group.throughput(Throughput::Bytes(size as u64)).sample_size(10).sampling_mode(SamplingMode::Flat);
     group.bench_function("serde_json, typed, per event", |b| {
-        b.iter(|| events.iter().filter(|e| serde_json::from_slice::<Event<'_>>(e).is_ok_and(|e| e.ts.is_some())).count());
+        b.iter(|| {
+            events.iter().filter(|e| serde_json::from_slice::<Event<'_>>(e).is_ok_and(|e| e.ts.is_some())).count()
+        });
     });
     group.bench_function("simd-json, tape, per event", |b| {
         let mut text = Vec::new();

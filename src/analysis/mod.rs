@@ -5,6 +5,7 @@
 pub mod allocations;
 mod attention;
 pub mod averages;
+pub mod busy;
 pub mod call_tree;
 pub mod categories;
 pub mod context;

@@ -17,6 +17,7 @@ mod peak;
 mod progress;
 mod run;
 mod steps;
+mod summary;
 mod top;
 mod tree;
 
@@ -45,6 +46,7 @@ enum Command {
     Peak(peak::PeakArgs),
     Blocks(blocks::BlocksArgs),
     Steps(steps::StepsArgs),
+    Summary(summary::SummaryArgs),
     Tree(tree::TreeArgs),
     Flamegraph(flamegraph::FlamegraphArgs),
     Lines(lines::LinesArgs),
@@ -58,6 +60,7 @@ impl Command {
             Self::Peak(args) => args.run(),
             Self::Blocks(args) => args.run(),
             Self::Steps(args) => args.run(),
+            Self::Summary(args) => args.run(),
             Self::Tree(args) => args.run(),
             Self::Flamegraph(args) => args.run(),
             Self::Lines(args) => args.run(),

@@ -4,6 +4,7 @@
 //! [`Report`]. Nothing here formats a number or writes a byte: that is `render`'s work.
 
 pub mod blocks;
+mod findings;
 pub mod flamegraph;
 pub mod lines;
 mod memory;
@@ -11,6 +12,7 @@ mod names;
 pub mod peak;
 mod sentence;
 pub mod steps;
+pub mod summary;
 pub mod top;
 mod torch;
 pub mod tree;

@@ -157,7 +157,7 @@ fn grows(device: &DeviceSteps, name: &str, count: Cell) -> Finding {
     let by_phase =
         |phase: &str| -> Bytes { device.keepers.iter().filter(|k| k.phase == phase).map(|k| k.bytes_per_step).sum() };
     if let Some(first) = device.keepers.first() {
-        message = message.and("; most of it is kept from ").and(first.owner.as_str());
+        message = message.and("; the most is kept from ").and(first.owner.as_str());
         message = message
             .and(" (")
             .and(first.bytes_per_step)
