@@ -30,6 +30,7 @@ pub mod step_spans;
 pub mod steps;
 #[cfg(test)]
 mod testing;
+pub mod timeline;
 mod transfers;
 pub mod tree;
 mod without;

@@ -35,6 +35,11 @@ pub(super) struct ReadingArgs {
 }
 
 impl InputArgs {
+    /// The name of the file, without its folders.
+    pub(super) fn name(&self) -> String {
+        self.trace.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
     /// Reads the trace, and tells on standard error what was odd in it.
     pub(super) fn read(&self, keep: Keep) -> Result<Trace> {
         let progress = Progress::start(&self.trace);

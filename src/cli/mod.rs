@@ -18,6 +18,7 @@ mod progress;
 mod run;
 mod steps;
 mod summary;
+mod timeline;
 mod top;
 mod tree;
 
@@ -50,6 +51,7 @@ enum Command {
     Tree(tree::TreeArgs),
     Flamegraph(flamegraph::FlamegraphArgs),
     Lines(lines::LinesArgs),
+    Timeline(timeline::TimelineArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -64,6 +66,7 @@ impl Command {
             Self::Tree(args) => args.run(),
             Self::Flamegraph(args) => args.run(),
             Self::Lines(args) => args.run(),
+            Self::Timeline(args) => args.run(),
             Self::Completions(args) => args.run(),
         }
     }

@@ -26,7 +26,7 @@ pub(super) struct OutputArgs {
     /// Show only these columns after the name, by their names in CSV: self_cuda_memory_usage,count
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     columns: Vec<String>,
-    /// Width of tables for people [default: the terminal's, or 100]
+    /// Width of tables for people, in characters [default: the terminal's, or 100], and of pictures, in pixels
     #[arg(long, value_name = "N")]
     width: Option<u16>,
     /// Whether to use colours; auto does on a terminal where NO_COLOR is not set
@@ -50,6 +50,11 @@ impl OutputArgs {
     pub(super) fn format(&self) -> &str {
         let by_file = || self.file().and_then(Format::of_file).map(|f| f.name);
         self.format.as_deref().or_else(by_file).unwrap_or(FORMATS[0].name)
+    }
+
+    /// The width that was asked for.
+    pub(super) fn width(&self) -> Option<u32> {
+        self.width.map(u32::from)
     }
 
     /// Says before the work what would fail after it.

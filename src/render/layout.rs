@@ -146,6 +146,12 @@ pub(super) fn words(cell: &Cell) -> String {
     safe
 }
 
+/// The text, with its middle left out where it is wider than this.
+pub(super) fn fitted(text: &str, width: usize) -> String {
+    let text = super::escape::visible(text);
+    if text.width() <= width { text.into_owned() } else { shortened(&text, width) }
+}
+
 /// The text with its middle left out: both ends tell more than one does (namespaces, paths, template arguments).
 fn shortened(text: &str, width: usize) -> String {
     let room = width.saturating_sub(1);

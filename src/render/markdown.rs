@@ -1,6 +1,7 @@
 //! GitHub's Markdown, for pull requests and issues: the columns that people see, at any width.
 
 use super::Options;
+use super::chart;
 use super::escape::push_visible;
 use super::layout::{for_people, is_numeric, words};
 use super::numbers;
@@ -9,9 +10,14 @@ use crate::error::Result;
 use crate::report::{Block, Cell, Finding, Report, Table};
 use std::io::Write;
 
-pub(super) fn render(report: &Report, _: &Options, out: &mut dyn Write) -> Result<()> {
+pub(super) fn render(report: &Report, options: &Options, out: &mut dyn Write) -> Result<()> {
+    let chart = chart::of(report, options.width);
+    for line in &chart {
+        // Indented code: no name can end it, as it could a fence.
+        writeln!(out, "    {line}")?;
+    }
     for (i, block) in report.blocks.iter().enumerate() {
-        if i > 0 {
+        if i > 0 || !chart.is_empty() {
             writeln!(out)?;
         }
         match block {

@@ -3,6 +3,7 @@
 //! Every format is a file of its own with one function and one line in [`FORMATS`]. A renderer writes to whatever it is
 //! given; where the bytes go, and how wide the terminal is, is the command line's business.
 
+mod chart;
 mod csv;
 mod escape;
 mod flame;
@@ -10,11 +11,15 @@ mod json;
 mod layout;
 mod markdown;
 pub mod numbers;
+mod palette;
+mod scale;
+mod svg;
 mod text;
 mod torch;
 
 pub use escape::visible;
 pub use json::SCHEMA_VERSION;
+pub use svg::picture_columns;
 
 use crate::error::{Error, Result};
 use crate::report::{Figure, Report};
@@ -50,14 +55,15 @@ pub const FORMATS: &[Format] = &[
         extension: "json",
         render: json::render,
     },
-    Format { name: "svg", help: "a picture, of commands that draw one", extension: "svg", render: svg },
+    Format { name: "svg", help: "a picture, of commands that draw one", extension: "svg", render: picture },
     Format { name: "folded", help: "stacks of flamegraph, one a line", extension: "folded", render: flame::folded },
 ];
 
 /// The report's picture.
-fn svg(report: &Report, _: &Options, out: &mut dyn Write) -> Result<()> {
+fn picture(report: &Report, _: &Options, out: &mut dyn Write) -> Result<()> {
     match &report.figure {
         Some(Figure::Flame(figure)) => flame::svg(figure, out),
+        Some(Figure::Memory(figure)) => svg::render(figure, out),
         None => Err(Error::usage(format!("{} draws no picture for --format svg", report.command))),
     }
 }

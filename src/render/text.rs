@@ -1,6 +1,7 @@
 //! For people: tables of the width that there is, numbers to the right, what was left out said below.
 
 use super::Options;
+use super::chart;
 use super::layout::{GAP, Page, PageColumn, words};
 use super::numbers;
 use crate::error::Result;
@@ -10,8 +11,12 @@ use unicode_width::UnicodeWidthStr;
 
 pub(super) fn render(report: &Report, options: &Options, out: &mut dyn Write) -> Result<()> {
     let mut page = TextPage { options, out };
+    let chart = chart::of(report, options.width);
+    for line in &chart {
+        writeln!(page.out, "{line}")?;
+    }
     for (i, block) in report.blocks.iter().enumerate() {
-        if i > 0 {
+        if i > 0 || !chart.is_empty() {
             writeln!(page.out)?;
         }
         match block {

@@ -13,6 +13,7 @@ pub mod peak;
 mod sentence;
 pub mod steps;
 pub mod summary;
+pub mod timeline;
 pub mod top;
 mod torch;
 pub mod tree;
@@ -47,6 +48,8 @@ pub struct Report {
 pub enum Figure {
     /// Paths and what each holds.
     Flame(flamegraph::FlameFigure),
+    /// Memory over time.
+    Memory(Box<timeline::MemoryFigure>),
 }
 
 impl Report {
