@@ -159,6 +159,15 @@ fn what_is_no_trace_is_refused_with_what_was_expected() {
 }
 
 #[test]
+fn a_trace_of_other_programs_is_refused_with_what_it_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("other.json");
+    fs::write(&path, r#"{"traceEvents":[{"name":"a","cat":"PERF","ph":"B","ts":1,"pid":1,"tid":1}]}"#).unwrap();
+    let error = refusal(&["top", path.to_str().unwrap()]);
+    assert!(error.contains("only other events (ph B, PERF)"), "{error}");
+}
+
+#[test]
 fn a_truncated_trace_is_reported_as_far_as_it_goes_and_refused_when_strict() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("half.json.gz");

@@ -158,6 +158,23 @@ struct Facets {
     device_time: bool,
 }
 
+/// Why there is no row, and what brings some.
+fn nothing(trace: &Trace) -> Error {
+    let kinds: Vec<&str> = trace.unmodelled().iter().take(4).map(|(kind, _)| kind.as_str()).collect();
+    let what = match kinds.as_slice() {
+        [] => "the trace holds no events".to_owned(),
+        kinds => {
+            format!("the trace holds no operators, runtime calls or kernels, only other events ({})", kinds.join("; "))
+        }
+    };
+    let hint = if trace.diagnostics().lost_data() {
+        "the file is incomplete or damaged"
+    } else {
+        "wrap the code to look at in `with torch.profiler.profile():`, and export after the block"
+    };
+    Error::missing(what, hint)
+}
+
 impl Top {
     /// The parts of a trace that the report needs.
     pub fn keep(&self) -> Keep {
@@ -173,6 +190,9 @@ impl Top {
         // A wrong name is answered before the work.
         let chosen = self.sort_by.as_deref().filter(|name| *name != "none").map(metric).transpose()?;
         let averages = self.compute(trace);
+        if averages.rows.is_empty() {
+            return Err(nothing(trace));
+        }
         let facets = self.facets(trace, &averages);
         let sort = match &self.sort_by {
             Some(_) => chosen,
@@ -312,13 +332,7 @@ impl Top {
             |code, message: &str, advice: &str| Finding { code, message: message.into(), advice: advice.into() };
         let mut findings = Vec::new();
         let (info, grouped) = (trace.info(), &self.averages);
-        if averages.rows.is_empty() {
-            findings.push(finding(
-                "no-operators",
-                "The trace holds no operators, runtime calls or kernels.",
-                "Wrap the code to look at in `with torch.profiler.profile():`, and export after the block.",
-            ));
-        } else if trace.memory().is_empty() && info.profile_memory == Some(true) {
+        if trace.memory().is_empty() && info.profile_memory == Some(true) {
             findings.push(finding(
                 "no-memory-events",
                 "Memory was profiled, but nothing was allocated or freed while the profiler ran.",
