@@ -9,7 +9,7 @@
 //! * [`Inflater`] is the DEFLATE decoder (RFC 1951) below both, without gzip's framing.
 //!
 //! Damage is told apart by how much of the data it leaves whole: a truncated file, bytes after
-//! the last member and a wrong checksum are findings ([`Ending`], [`Mismatch`]), because all the
+//! the last member and a wrong checksum are findings ([`Ending`], [`Mismatch`](gzip::Mismatch)), because all the
 //! data before them is good; only data that cannot be decoded is an [`InflateError`].
 
 mod bits;

@@ -1,6 +1,6 @@
 //! Snapshots of the caching allocator (`torch.cuda.memory._dump_snapshot`) to a [`Trace`].
 //!
-//! The pickle is read as plain data ([`pickle`](super::pickle)); [`read`] makes the [`Snapshot`] of it, over all that
+//! The pickle is read as plain data ([`pickle`]); [`read`] makes the [`Snapshot`] of it, over all that
 //! the fields were called since torch 1.10; [`replay`] finds out how large each block of the history really was; and
 //! [`events`] turns the history into the same memory events that a profile has, so that every analysis of a trace works
 //! on a snapshot.
