@@ -4,7 +4,9 @@
 //! [`Place`] it stands; the caller comes back with the rest and more. So the result never depends on how the file was cut
 //! into pieces.
 
-use super::event::{Cursor, Fail, Interest, RawEvent, is_space, next_event_start};
+use super::cursor::{Cursor, Fail, Interest, is_space, next_event_start};
+use super::event::RawEvent;
+use super::layout::Layout;
 use super::pytorch::{Decoder, head_member};
 use super::simd::{self, Level};
 use crate::error::{Error, Result};
@@ -107,6 +109,7 @@ fn scan_with<B: simd::Block>(bytes: &[u8], offset: u64, place: Place, last: bool
         offset,
         keep,
         decoder: Decoder::new(keep, offset),
+        layout: Layout::default(),
         members: Vec::new(),
         events_begin: false,
     };
@@ -141,6 +144,7 @@ struct Scanner<'a> {
     offset: u64,
     keep: Keep,
     decoder: Decoder,
+    layout: Layout,
     members: Vec<(Vec<u8>, Vec<u8>)>,
     events_begin: bool,
 }
@@ -238,7 +242,7 @@ impl Scanner<'_> {
                 b'{' => {
                     let mut event = RawEvent::EMPTY;
                     let mut cursor = Cursor::<B, false>::new(self.bytes, self.at);
-                    match cursor.event(&mut event, |event| Decoder::interest(keep, event)) {
+                    match cursor.event(&mut event, &mut self.layout, |event| Decoder::interest(keep, event)) {
                         Ok(end) => {
                             self.decoder.push(&event, self.at);
                             self.at = end;
@@ -278,7 +282,7 @@ impl Scanner<'_> {
     fn broken_event(&mut self, bare: bool) -> bool {
         let mut event = RawEvent::EMPTY;
         let mut cursor = Cursor::<simd::Portable, true>::new(self.bytes, self.at);
-        match cursor.event(&mut event, |_| Interest::All) {
+        match cursor.event(&mut event, &mut Layout::default(), |_| Interest::All) {
             Ok(end) => {
                 self.decoder.note(
                     "repaired-event",

@@ -1,23 +1,9 @@
-//! One event of `traceEvents`: from the bytes between its braces to the fields that tracetool knows, in place.
+//! One event of `traceEvents`: the fields that tracetool knows, as they stand in the file.
 //!
-//! The cursor goes from token to token and looks at each byte once: strings and brackets 64 bytes at a time, numbers
-//! digit by digit, values of keys that nobody asked for not at all. It knows JSON and the names of the keys; what they
-//! mean is [`super::pytorch`]'s business. A [`Fail`] says whether more bytes would help. The same code reads broken
-//! events when `LENIENT`: a string then ends where what follows looks like the next key.
+//! The names of the keys and what kinds of values are taken for each. How the bytes are cut into keys and values is the
+//! [cursor](super::cursor)'s business, what the fields mean [`super::pytorch`]'s.
 
-use super::simd::{Block, Portable, find_string_stop, skip_brackets};
 use crate::units::Nanos;
-
-/// Why an event could not be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fail {
-    /// The bytes end within the event.
-    NeedMore,
-    /// No JSON, from this place on.
-    Broken(usize),
-}
-
-type Parsed<T> = Result<T, Fail>;
 
 /// A string or number as it stands in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,7 +17,7 @@ pub(super) struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    fn plain(raw: &'a [u8]) -> Self {
+    pub(super) fn plain(raw: &'a [u8]) -> Self {
         Self { raw, escaped: false, irregular: false }
     }
 }
@@ -121,24 +107,24 @@ impl RawEvent<'_> {
 
 /// A value as it stands in the file.
 #[derive(Clone, Copy, Debug)]
-struct Value<'a> {
+pub(super) struct Value<'a> {
     /// A string's characters, a number's digits, or a container with its brackets.
-    text: Text<'a>,
-    is_container: bool,
+    pub(super) text: Text<'a>,
+    pub(super) is_container: bool,
     /// The number, if it is a plain one.
-    number: Option<Number>,
+    pub(super) number: Option<Number>,
 }
 
 /// A number of up to 19 digits: its digits without the point, and how many of them stand behind it (up to three).
 #[derive(Clone, Copy, Debug)]
-struct Number {
-    negative: bool,
-    mantissa: u64,
-    decimals: u8,
+pub(super) struct Number {
+    pub(super) negative: bool,
+    pub(super) mantissa: u64,
+    pub(super) decimals: u8,
 }
 
 impl<'a> Value<'a> {
-    fn text(text: Text<'a>) -> Self {
+    pub(super) fn text(text: Text<'a>) -> Self {
         Self { text, is_container: false, number: None }
     }
 
@@ -191,7 +177,7 @@ impl<'a> Value<'a> {
 
 /// The fields that tracetool knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
+pub(super) enum Field {
     Phase,
     Category,
     Name,
@@ -226,62 +212,60 @@ enum Field {
 }
 
 impl Field {
+    /// The field of an event that a key names.
+    pub(super) fn of_event(key: &[u8]) -> Self {
+        match key {
+            b"ph" => Self::Phase,
+            b"cat" => Self::Category,
+            b"name" => Self::Name,
+            b"pid" => Self::Pid,
+            b"tid" => Self::Tid,
+            b"ts" => Self::Time,
+            b"dur" => Self::Duration,
+            b"args" => Self::Args,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The field of `args` that a key names.
+    pub(super) fn of_argument(key: &[u8]) -> Self {
+        // By length first, so that a key is compared with one or two names.
+        match (key.len(), key) {
+            (4, b"Addr") => Self::Address,
+            (4, b"name") => Self::Label,
+            (5, b"Bytes") => Self::MemoryBytes,
+            (5, b"bytes") => Self::MovedBytes,
+            (6, b"device") => Self::Device,
+            (6, b"stream") => Self::Stream,
+            (8, b"finished") => Self::Finished,
+            (9, b"Device Id") => Self::DeviceId,
+            (9, b"Python id") => Self::PythonId,
+            (10, b"Input Dims" | b"Input dims") => Self::InputDims,
+            (10, b"Input type") => Self::InputTypes,
+            (10, b"Call stack") => Self::CallStack,
+            (11, b"External id" | b"external id") => Self::ExternalId,
+            (11, b"Device Type") => Self::DeviceType,
+            (11, b"correlation") => Self::Correlation,
+            (13, b"Fwd thread id") => Self::ForwardThread,
+            (14, b"Total Reserved") => Self::TotalReserved,
+            (15, b"Sequence number") => Self::Sequence,
+            (15, b"Total Allocated") => Self::TotalAllocated,
+            (15, b"Concrete Inputs") => Self::ConcreteInputs,
+            (16, b"Python parent id") => Self::PythonParent,
+            (25, b"est. achieved occupancy %") => Self::Occupancy,
+            _ => Self::Unknown,
+        }
+    }
+
     /// Whether people or programs put any text there.
-    fn is_free_text(self) -> bool {
+    pub(super) fn is_free_text(self) -> bool {
         matches!(self, Self::Name | Self::Label | Self::CallStack | Self::Unknown)
-    }
-}
-
-/// The field of an event that a key names.
-#[inline(always)]
-fn field_of(key: &[u8]) -> Field {
-    match key {
-        b"ph" => Field::Phase,
-        b"cat" => Field::Category,
-        b"name" => Field::Name,
-        b"pid" => Field::Pid,
-        b"tid" => Field::Tid,
-        b"ts" => Field::Time,
-        b"dur" => Field::Duration,
-        b"args" => Field::Args,
-        _ => Field::Unknown,
-    }
-}
-
-/// The field of `args` that a key names.
-#[inline(always)]
-fn argument_of(key: &[u8]) -> Field {
-    // By length first, so that a key is compared with one or two names.
-    match (key.len(), key) {
-        (4, b"Addr") => Field::Address,
-        (4, b"name") => Field::Label,
-        (5, b"Bytes") => Field::MemoryBytes,
-        (5, b"bytes") => Field::MovedBytes,
-        (6, b"device") => Field::Device,
-        (6, b"stream") => Field::Stream,
-        (8, b"finished") => Field::Finished,
-        (9, b"Device Id") => Field::DeviceId,
-        (9, b"Python id") => Field::PythonId,
-        (10, b"Input Dims" | b"Input dims") => Field::InputDims,
-        (10, b"Input type") => Field::InputTypes,
-        (10, b"Call stack") => Field::CallStack,
-        (11, b"External id" | b"external id") => Field::ExternalId,
-        (11, b"Device Type") => Field::DeviceType,
-        (11, b"correlation") => Field::Correlation,
-        (13, b"Fwd thread id") => Field::ForwardThread,
-        (14, b"Total Reserved") => Field::TotalReserved,
-        (15, b"Sequence number") => Field::Sequence,
-        (15, b"Total Allocated") => Field::TotalAllocated,
-        (15, b"Concrete Inputs") => Field::ConcreteInputs,
-        (16, b"Python parent id") => Field::PythonParent,
-        (25, b"est. achieved occupancy %") => Field::Occupancy,
-        _ => Field::Unknown,
     }
 }
 
 impl<'a> RawEvent<'a> {
     #[inline(always)]
-    fn set(&mut self, field: Field, value: &Value<'a>) {
+    pub(super) fn set(&mut self, field: Field, value: &Value<'a>) {
         let (args, odd) = (&mut self.args, &mut self.odd_value);
         match field {
             Field::Phase => self.phase = value.as_text().raw.first().copied().unwrap_or(0),
@@ -316,404 +300,6 @@ impl<'a> RawEvent<'a> {
             Field::Args | Field::Unknown => {}
         }
     }
-}
-
-/// What to do with an event once its phase and category are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Interest {
-    /// Read all of it.
-    All,
-    /// Nobody asked for it: find its end.
-    None,
-}
-
-/// How far an event is skipped unread before it is read after all: a quote too many makes brackets look like text.
-const SKIP_LIMIT: usize = 64 << 10;
-
-/// A place in the bytes of a batch.
-pub(super) struct Cursor<'a, B, const LENIENT: bool> {
-    bytes: &'a [u8],
-    at: usize,
-    block: std::marker::PhantomData<B>,
-}
-
-/// Whether the byte may stand between tokens.
-#[inline(always)]
-pub(super) fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
-}
-
-impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
-    /// A cursor at `at`.
-    pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
-        Self { bytes, at, block: std::marker::PhantomData }
-    }
-
-    #[inline(always)]
-    fn peek(&self) -> Parsed<u8> {
-        self.bytes.get(self.at).copied().ok_or(Fail::NeedMore)
-    }
-
-    /// The next byte that is no space, with the cursor on it.
-    #[inline(always)]
-    fn skip_space(&mut self) -> Parsed<u8> {
-        let mut byte = self.peek()?;
-        // A line break and its indent at once.
-        if byte == b'\n' {
-            self.at += 1;
-            if let Some(next) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk()) {
-                let others = u64::from_le_bytes(*next) ^ 0x2020_2020_2020_2020;
-                self.at += others.trailing_zeros() as usize / 8;
-            }
-            byte = self.peek()?;
-        }
-        while is_space(byte) {
-            self.at += 1;
-            byte = self.peek()?;
-        }
-        Ok(byte)
-    }
-
-    #[inline(always)]
-    fn broken<T>(&self) -> Parsed<T> {
-        Err(Fail::Broken(self.at))
-    }
-
-    /// Reads the event whose brace is at the cursor into `event`; the place behind it. `interest` is asked once, when
-    /// phase and category are known.
-    ///
-    /// One loop serves the event and its `args`, so that each kind of token has one piece of machine code, which stays in
-    /// the processor's caches.
-    #[inline(always)]
-    pub(super) fn event(
-        &mut self,
-        event: &mut RawEvent<'a>,
-        interest: impl Fn(&RawEvent<'a>) -> Interest,
-    ) -> Parsed<usize> {
-        let mut in_args = false;
-        let mut asked = LENIENT;
-        self.at += 1;
-        loop {
-            // Also behind a comma: one before the brace is accepted.
-            if self.skip_space()? == b'}' {
-                self.at += 1;
-                if !in_args {
-                    return Ok(self.at);
-                }
-                in_args = false;
-            } else {
-                let key = self.key()?;
-                let field = if in_args { argument_of(key) } else { field_of(key) };
-                if field == Field::Args && self.peek()? == b'{' {
-                    self.at += 1;
-                    in_args = true;
-                    continue;
-                }
-                let value = self.value()?;
-                // Exporters never get these wrong: if one seems to hold a quote, a key lost its own.
-                if LENIENT && value.text.irregular && !field.is_free_text() {
-                    return self.broken();
-                }
-                event.set(field, &value);
-                if !asked && !in_args && event.phase != 0 && !event.category.raw.is_empty() {
-                    asked = true;
-                    if interest(event) == Interest::None {
-                        if let Some(end) = skip_brackets::<B>(self.bytes, self.at, 1, SKIP_LIMIT) {
-                            return Ok(end);
-                        }
-                        if self.bytes.len() - self.at <= SKIP_LIMIT + 64 {
-                            return Err(Fail::NeedMore);
-                        }
-                    }
-                }
-            }
-            match self.skip_space()? {
-                b',' => self.at += 1,
-                b'}' => {}
-                _ => return self.broken(),
-            }
-        }
-    }
-
-    /// The key at the cursor, which then stands at the value.
-    #[inline(always)]
-    fn key(&mut self) -> Parsed<&'a [u8]> {
-        if self.peek()? != b'"' {
-            return self.broken();
-        }
-        let start = self.at + 1;
-        let mut end = find_string_stop::<B>(self.bytes, start);
-        while end < self.bytes.len() && self.bytes[end] != b'"' {
-            if self.bytes[end] == b'\n' {
-                self.at = end;
-                return self.broken();
-            }
-            end = find_string_stop_portably(self.bytes, end + 1 + usize::from(self.bytes[end] == b'\\'));
-        }
-        if end >= self.bytes.len() {
-            return Err(Fail::NeedMore);
-        }
-        self.at = end + 1;
-        if self.skip_space()? != b':' {
-            return self.broken();
-        }
-        self.at += 1;
-        self.skip_space()?;
-        Ok(&self.bytes[start..end])
-    }
-
-    /// The value at the cursor, which then stands behind it.
-    #[inline(always)]
-    fn value(&mut self) -> Parsed<Value<'a>> {
-        match self.peek()? {
-            b'"' => self.string().map(Value::text),
-            b'[' | b'{' => {
-                let start = self.at;
-                self.skip_container()?;
-                Ok(Value { is_container: true, ..Value::text(Text::plain(&self.bytes[start..self.at])) })
-            }
-            _ => self.number(),
-        }
-    }
-
-    /// The number or bare word at the cursor.
-    #[inline(always)]
-    fn number(&mut self) -> Parsed<Value<'a>> {
-        let start = self.at;
-        let negative = self.peek()? == b'-';
-        self.at += usize::from(negative);
-        let first = self.at;
-        let mut mantissa = 0u64;
-        self.digits(&mut mantissa)?;
-        let mut decimals = 0;
-        let mut count = self.at - first;
-        if self.peek()? == b'.' {
-            self.at += 1;
-            let point = self.at;
-            self.digits(&mut mantissa)?;
-            decimals = self.at - point;
-            count += decimals;
-        }
-        let ends = matches!(self.peek()?, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
-        // More digits than fit, an exponent, or no number at all.
-        let simple = ends && (1..=19).contains(&count) && decimals <= 3;
-        if !ends {
-            self.word()?;
-        }
-        if self.at == start {
-            return self.broken();
-        }
-        Ok(Value {
-            text: Text::plain(&self.bytes[start..self.at]),
-            is_container: false,
-            number: simple.then_some(Number { negative, mantissa, decimals: decimals as u8 }),
-        })
-    }
-
-    /// Adds the digits at the cursor to a number. It wraps when there are too many, which the caller counts.
-    #[inline(always)]
-    fn digits(&mut self, number: &mut u64) -> Parsed<()> {
-        loop {
-            let digit = self.peek()?.wrapping_sub(b'0');
-            if digit > 9 {
-                return Ok(());
-            }
-            *number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
-            self.at += 1;
-        }
-    }
-
-    /// Goes to the end of the bare word at the cursor.
-    #[cold]
-    fn word(&mut self) -> Parsed<()> {
-        loop {
-            match self.peek()? {
-                b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t' => return Ok(()),
-                b'"' | b'{' | b'[' | b':' => return self.broken(),
-                _ => self.at += 1,
-            }
-        }
-    }
-
-    /// The string at the cursor.
-    #[inline(always)]
-    fn string(&mut self) -> Parsed<Text<'a>> {
-        let start = self.at + 1;
-        let end = find_string_stop::<B>(self.bytes, start);
-        if !LENIENT && self.bytes.get(end) == Some(&b'"') {
-            self.at = end + 1;
-            return Ok(Text::plain(&self.bytes[start..end]));
-        }
-        self.odd_string(start, end)
-    }
-
-    /// The string from `start` on, which has a backslash or something worse at `at`.
-    #[cold]
-    fn odd_string(&mut self, start: usize, mut at: usize) -> Parsed<Text<'a>> {
-        let (mut escaped, mut irregular) = (false, false);
-        loop {
-            match self.bytes.get(at) {
-                None => return Err(Fail::NeedMore),
-                Some(b'"') => {
-                    if !LENIENT || self.ends_string(at)? {
-                        let raw = &self.bytes[start..at];
-                        if LENIENT && irregular && swallows_key(raw) {
-                            return self.broken();
-                        }
-                        self.at = at + 1;
-                        return Ok(Text { raw, escaped, irregular });
-                    }
-                    irregular = true;
-                    at += 1;
-                }
-                Some(b'\\') => {
-                    escaped = true;
-                    // The last backslash of a Windows path stands before the quote that ends the string.
-                    let ends = LENIENT && self.bytes.get(at + 1) == Some(&b'"') && self.ends_string(at + 1)?;
-                    at += if ends { 1 } else { 2 };
-                }
-                Some(_) => {
-                    irregular = true;
-                    at += 1;
-                }
-            }
-            at = find_string_stop_portably(self.bytes, at);
-        }
-    }
-
-    /// Whether what follows the quote at `at` shows that it ends a value: a closing bracket, or a comma and a key.
-    fn ends_string(&self, at: usize) -> Parsed<bool> {
-        let mut probe = Self::new(self.bytes, at + 1);
-        Ok(match probe.skip_space()? {
-            b'}' | b']' => true,
-            b',' => {
-                probe.at += 1;
-                match probe.skip_space()? {
-                    b'"' => probe.looks_like_key()?,
-                    b'}' | b']' => true,
-                    _ => false,
-                }
-            }
-            _ => false,
-        })
-    }
-
-    /// Whether the quote at the cursor opens a key: a short plain string and a colon.
-    fn looks_like_key(&mut self) -> Parsed<bool> {
-        const LONGEST_KEY: usize = 64;
-        let start = self.at + 1;
-        let stop = find_string_stop_portably(self.bytes, start);
-        if stop - start > LONGEST_KEY {
-            return Ok(false);
-        }
-        match self.bytes.get(stop) {
-            None => return Err(Fail::NeedMore),
-            Some(b'"') => self.at = stop + 1,
-            Some(_) => return Ok(false),
-        }
-        Ok(self.skip_space()? == b':')
-    }
-
-    /// Passes over the array or object at the cursor.
-    #[inline(always)]
-    fn skip_container(&mut self) -> Parsed<()> {
-        if LENIENT {
-            return self.walk_container();
-        }
-        match skip_brackets::<B>(self.bytes, self.at + 1, 1, SKIP_LIMIT) {
-            Some(end) => self.at = end,
-            None if self.bytes.len() - self.at <= SKIP_LIMIT + 64 => return Err(Fail::NeedMore),
-            None => return self.broken(),
-        }
-        Ok(())
-    }
-
-    /// Passes over the array or object at the cursor token by token, for where quotes cannot be trusted or it is long.
-    fn walk_container(&mut self) -> Parsed<()> {
-        let mut depth = 0usize;
-        loop {
-            match self.peek()? {
-                b'"' => {
-                    self.element()?;
-                    continue;
-                }
-                // Half an event: the next one begins within it.
-                b'{' if depth > 0 && self.begins_event()? => return self.broken(),
-                b'[' | b'{' => depth += 1,
-                b']' | b'}' => depth -= 1,
-                _ => {}
-            }
-            self.at += 1;
-            if depth == 0 {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Passes over the string at the cursor, which ends where a separator follows a quote.
-    fn element(&mut self) -> Parsed<()> {
-        let mut at = self.at + 1;
-        loop {
-            at = find_string_stop_portably(self.bytes, at);
-            match self.bytes.get(at) {
-                None => return Err(Fail::NeedMore),
-                Some(b'"') => {
-                    let mut probe = Self::new(self.bytes, at + 1);
-                    if matches!(probe.skip_space()?, b',' | b':' | b']' | b'}') {
-                        self.at = at + 1;
-                        return Ok(());
-                    }
-                    at += 1;
-                }
-                Some(b'\\') => at += 2,
-                Some(_) => at += 1,
-            }
-        }
-    }
-
-    /// Whether the brace at the cursor has the key `ph` behind it.
-    fn begins_event(&self) -> Parsed<bool> {
-        let mut probe = Self::new(self.bytes, self.at + 1);
-        probe.skip_space()?;
-        let rest = &self.bytes[probe.at..];
-        let key = b"\"ph\"";
-        if rest.len() < key.len() && key.starts_with(rest) {
-            return Err(Fail::NeedMore);
-        }
-        Ok(rest.starts_with(key))
-    }
-
-    /// The member of an object whose key is at the cursor: the key and the text of its value.
-    pub(super) fn member(&mut self) -> Parsed<(&'a [u8], &'a [u8], usize)> {
-        let key = self.key()?;
-        let start = self.at;
-        self.value()?;
-        Ok((key, &self.bytes[start..self.at], self.at))
-    }
-
-    /// Whether the cursor is at the member `name` with an array as its value; the place behind the opening bracket.
-    pub(super) fn opens_array(&mut self, name: &[u8]) -> Parsed<Option<usize>> {
-        let key = self.key()?;
-        Ok((key == name && self.peek()? == b'[').then_some(self.at + 1))
-    }
-}
-
-/// Whether a repaired string holds what can only be keys of its event, one of which lost a quote.
-#[cold]
-fn swallows_key(raw: &[u8]) -> bool {
-    memchr::memmem::find_iter(raw, b"\":").any(|at| {
-        let key = &raw[..at];
-        [&b"ph"[..], b"cat", b"name", b"pid", b"tid", b"ts", b"dur", b"args"].iter().any(|known| {
-            key.strip_suffix(*known)
-                .is_some_and(|before| before.last().is_none_or(|b| matches!(b, b'"' | b',') || is_space(*b)))
-        })
-    })
-}
-
-/// As [`find_string_stop`], in one place for all that is rare.
-#[cold]
-fn find_string_stop_portably(bytes: &[u8], from: usize) -> usize {
-    find_string_stop::<Portable>(bytes, from)
 }
 
 /// Whether the text says that there is no value.
@@ -757,86 +343,4 @@ fn parse_integer(text: &[u8]) -> Option<i128> {
 fn whole_decimal(text: &[u8]) -> Option<i128> {
     let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (value.fract() == 0.0 && value.abs() < 9e15).then_some(value as i128)
-}
-
-/// The next place from `from` on where an event seems to begin: a brace with a key or its own end behind it, and a
-/// comma, a bracket or the end of another event before it. `None` if the bytes end first.
-pub(super) fn next_event_start(bytes: &[u8], from: usize) -> Option<usize> {
-    memchr::memchr_iter(b'{', bytes.get(from..)?).map(|i| from + i).find(|at| {
-        let before = bytes[..*at].iter().rev().take(64).find(|b| !is_space(**b));
-        let after = bytes[*at + 1..].iter().take(64).find(|b| !is_space(**b));
-        matches!(before, Some(b',' | b'[' | b'}')) && matches!(after, Some(b'"' | b'}'))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::input::simd::Portable;
-
-    fn parse<const LENIENT: bool>(text: &str) -> (Parsed<usize>, RawEvent<'_>) {
-        let mut event = RawEvent::EMPTY;
-        let end = Cursor::<Portable, LENIENT>::new(text.as_bytes(), 0).event(&mut event, |_| Interest::All);
-        (end, event)
-    }
-
-    #[test]
-    fn known_fields_are_picked_and_unknown_ones_skipped() {
-        let text = r#"{"ph": "X", "cat": "cpu_op", "name": "a\"b", "pid": 5, "tid": "stream 7", "zz": [{"x": "]"}],
-            "ts": "10.5", "dur": 2, "args": {"External id": 3, "Input Dims": [[2, 3], []], "odd": {"a": [1]}, "Comms Id": 10159970886766084423}}"#;
-        let (end, event) = parse::<false>(text);
-        assert_eq!(end, Ok(text.len()));
-        assert_eq!(
-            (event.phase, event.category.raw, event.pid.raw, event.tid.raw),
-            (b'X', &b"cpu_op"[..], &b"5"[..], &b"stream 7"[..])
-        );
-        assert_eq!(event.name.map(|n| (n.raw, n.escaped)), Some((&br#"a\"b"#[..], true)));
-        assert_eq!((event.time, event.duration), (Some(Nanos(10_500)), Some(Nanos(2_000))));
-        assert_eq!((event.args.external_id, event.args.input_dims), (3, &b"[[2, 3], []]"[..]));
-        assert!(!event.odd_value);
-    }
-
-    #[test]
-    fn every_cut_asks_for_more() {
-        let text = r#"{"ph": "X", "name": "a\\", "args": {"External id": 3, "x": [1, "2"], "y": null}, "ts": 4}"#;
-        for cut in 1..text.len() {
-            assert_eq!(parse::<false>(&text[..cut]).0, Err(Fail::NeedMore), "{}", &text[..cut]);
-        }
-    }
-
-    #[test]
-    fn a_broken_string_ends_where_the_next_key_says_so() {
-        let text = "{\"ph\":\"X\",\"name\":\"say \"hi\", he\nsaid\", \"pid\":7, \"args\":{\"name\":\"C:\\dir\\\"}}";
-        assert!(matches!(parse::<false>(text).0, Err(Fail::Broken(_))));
-        let (end, event) = parse::<true>(text);
-        assert_eq!(end, Ok(text.len()));
-        let name = event.name.unwrap();
-        assert_eq!(name.raw, b"say \"hi\", he\nsaid");
-        assert!(name.irregular);
-        assert_eq!((event.pid.raw, event.args.label.raw), (&b"7"[..], &b"C:\\dir\\"[..]));
-    }
-
-    #[test]
-    fn values_that_are_not_numbers_are_absent_and_odd_ones_are_marked() {
-        let (end, event) = parse::<false>(
-            r#"{"ts":NaN,"dur":null,"args":{"stream":"7","External id":99999999999999999999,"device":inf}}"#,
-        );
-        assert!(end.is_ok());
-        assert_eq!((event.time, event.duration, event.args.stream, event.args.device), (None, None, 7, -1));
-        assert!(event.odd_value, "an id beyond 64 bits");
-        assert_eq!(event.args.external_id, 0);
-    }
-
-    #[test]
-    fn a_key_without_its_quote_is_broken_either_way() {
-        let text = r#"{"ph":"X", cat":"cpu_op","name":"x"}"#;
-        assert!(matches!(parse::<false>(text).0, Err(Fail::Broken(_))));
-        assert!(matches!(parse::<true>(text).0, Err(Fail::Broken(_))));
-    }
-
-    #[test]
-    fn events_are_found_again_behind_rubbish() {
-        let text = br#"x":{"a":1}, oops {"q" , {"ph":"X"}"#;
-        assert_eq!(next_event_start(text, 0), Some(24));
-    }
 }

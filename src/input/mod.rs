@@ -5,9 +5,11 @@
 //! broken parts, `event` takes one event apart, `pytorch` gives it its meaning. Snapshots go from `pickle` through `snapshot`;
 //! logs of nvidia-smi (`smi`) and memory_profiler (`mprof`) have models of their own.
 
+mod cursor;
 mod document;
 mod event;
 mod inflate;
+mod layout;
 mod mprof;
 mod pickle;
 mod pipeline;

@@ -5,8 +5,8 @@
 //! exactly there, between events) it scans the batch again from where it really stands. So the rows are those of a
 //! single pass over the file, whatever the number of threads, and almost never is a byte scanned twice.
 
+use super::cursor::next_event_start;
 use super::document::{LONGEST_EVENT, Place, Scanned, TRACE, scan};
-use super::event::next_event_start;
 use super::inflate::{Block, HISTORY, Verifier};
 use super::simd::Level;
 use super::source::Source;

@@ -3,7 +3,8 @@
 //! The one file that knows what exporters of 2020 to 2026 and of several vendors call things. See
 //! [`super::event`] for the fields.
 
-use super::event::{Interest, RawEvent, Text};
+use super::cursor::Interest;
+use super::event::{RawEvent, Text};
 use super::text;
 use crate::trace::{
     Detail, DetailId, Device, DeviceEvent, DeviceEventKind, DeviceProperties, DeviceType, Distributed, Frame,

@@ -7,6 +7,8 @@
 pub(super) trait Block: Copy {
     /// The block of these bytes.
     fn load(bytes: &[u8; 64]) -> Self;
+    /// Where the bytes equal those of `other`.
+    fn same(self, other: Self) -> u64;
     /// Where the bytes equal `byte`.
     fn eq(self, byte: u8) -> u64;
     /// Where the bytes, with bit 5 set, equal `byte`: one comparison for `[` and `{`, one for `]` and `}`.
@@ -94,6 +96,12 @@ impl Block for Portable {
     }
 
     #[inline(always)]
+    fn same(self, other: Self) -> u64 {
+        let words = self.0.iter().zip(other.0).enumerate();
+        words.fold(0, |mask, (i, (a, b))| mask | gather(zero_bytes(a ^ b)) << (8 * i))
+    }
+
+    #[inline(always)]
     fn eq(self, byte: u8) -> u64 {
         self.mask(|word| zero_bytes(word ^ (LOW * u64::from(byte))))
     }
@@ -151,6 +159,15 @@ pub(super) mod x86 {
         }
 
         #[inline(always)]
+        fn same(self, other: Self) -> u64 {
+            let ([a, b, c, d], [e, f, g, h]) = (self.0, other.0);
+            // SAFETY: SSE2 is part of every x86-64 processor.
+            unsafe {
+                sse2_bits([_mm_cmpeq_epi8(a, e), _mm_cmpeq_epi8(b, f), _mm_cmpeq_epi8(c, g), _mm_cmpeq_epi8(d, h)])
+            }
+        }
+
+        #[inline(always)]
         fn eq(self, byte: u8) -> u64 {
             let [a, b, c, d] = self.0;
             // SAFETY: SSE2 is part of every x86-64 processor.
@@ -202,6 +219,16 @@ pub(super) mod x86 {
         }
 
         #[inline(always)]
+        fn same(self, other: Self) -> u64 {
+            // SAFETY: this type is used only where AVX2 was detected.
+            unsafe {
+                let low = _mm256_movemask_epi8(_mm256_cmpeq_epi8(self.0, other.0)) as u32;
+                let high = _mm256_movemask_epi8(_mm256_cmpeq_epi8(self.1, other.1)) as u32;
+                u64::from(low) | u64::from(high) << 32
+            }
+        }
+
+        #[inline(always)]
         fn eq(self, byte: u8) -> u64 {
             // SAFETY: this type is used only where AVX2 was detected.
             unsafe {
@@ -248,6 +275,12 @@ pub(super) mod avx512 {
         fn load(bytes: &[u8; 64]) -> Self {
             // SAFETY: this type is used only where AVX-512 was detected; the unaligned load is of the 64 bytes.
             unsafe { Self(_mm512_loadu_si512(bytes.as_ptr().cast())) }
+        }
+
+        #[inline(always)]
+        fn same(self, other: Self) -> u64 {
+            // SAFETY: this type is used only where AVX-512 was detected.
+            unsafe { _mm512_cmpeq_epi8_mask(self.0, other.0) }
         }
 
         #[inline(always)]
@@ -305,6 +338,13 @@ pub(super) mod arm {
                 let at = bytes.as_ptr();
                 Self([vld1q_u8(at), vld1q_u8(at.add(16)), vld1q_u8(at.add(32)), vld1q_u8(at.add(48))])
             }
+        }
+
+        #[inline(always)]
+        fn same(self, other: Self) -> u64 {
+            let ([a, b, c, d], [e, f, g, h]) = (self.0, other.0);
+            // SAFETY: NEON is part of every 64-bit Arm processor.
+            unsafe { bits([vceqq_u8(a, e), vceqq_u8(b, f), vceqq_u8(c, g), vceqq_u8(d, h)]) }
         }
 
         #[inline(always)]
@@ -460,14 +500,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn masks<B: Block>(bytes: &[u8; 64]) -> [u64; 5] {
+    fn masks<B: Block>(bytes: &[u8; 64]) -> [u64; 6] {
         let block = B::load(bytes);
-        [block.eq(b'"'), block.eq(b'\\'), block.eq_with_bit5(b'{'), block.eq_with_bit5(b'}'), block.control()]
+        let mut turned = *bytes;
+        turned.reverse();
+        [
+            block.same(B::load(&turned)),
+            block.eq(b'"'),
+            block.eq(b'\\'),
+            block.eq_with_bit5(b'{'),
+            block.eq_with_bit5(b'}'),
+            block.control(),
+        ]
     }
 
-    fn plain_masks(bytes: &[u8; 64]) -> [u64; 5] {
+    fn plain_masks(bytes: &[u8; 64]) -> [u64; 6] {
         let mask = |test: &dyn Fn(u8) -> bool| (0..64).fold(0, |m, i| m | u64::from(test(bytes[i])) << i);
         [
+            (0..64).fold(0, |m, i| m | u64::from(bytes[i] == bytes[63 - i]) << i),
             mask(&|b| b == b'"'),
             mask(&|b| b == b'\\'),
             mask(&|b| b == b'{' || b == b'['),

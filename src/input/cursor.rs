@@ -1,0 +1,597 @@
+//! From the bytes of an event to its fields, in place.
+//!
+//! The cursor goes from token to token and looks at each byte once: strings and brackets 64 bytes at a time, numbers
+//! eight, what stands between values not at all where it is what stood there before ([`Layout`]). It knows JSON and asks
+//! [`RawEvent`] what a key means. A [`Fail`] says whether more bytes would help. The same code reads broken events when
+//! `LENIENT`: a string then ends where what follows looks like the next key.
+
+use super::event::{Field, Number, RawEvent, Text, Value};
+use super::layout::{Gap, Layout};
+use super::simd::{Block, Portable, find_string_stop, skip_brackets};
+
+/// Why an event could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fail {
+    /// The bytes end within the event.
+    NeedMore,
+    /// No JSON, from this place on.
+    Broken(usize),
+}
+
+type Parsed<T> = Result<T, Fail>;
+
+/// What to do with an event once its phase and category are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Interest {
+    /// Read all of it.
+    All,
+    /// Nobody asked for it: find its end.
+    None,
+}
+
+/// How far an event is skipped unread before it is read after all: a quote too many makes brackets look like text.
+const SKIP_LIMIT: usize = 64 << 10;
+
+const POWERS_OF_TEN: [u64; 9] = [1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+
+/// How many of eight little-endian bytes, from the first on, are digits, and the number that these are.
+#[inline(always)]
+fn leading_digits(word: u64) -> (usize, u64) {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    let values = word ^ (LOW * u64::from(b'0'));
+    // The high bit of each byte that is above 9; a carry only reaches bytes behind the first such.
+    let others = (values.wrapping_add(LOW * 0x76) | values) & (LOW * 0x80);
+    let count = others.trailing_zeros() as usize / 8;
+    if count == 0 {
+        return (0, 0);
+    }
+    // Zeros before the digits, then pairs, fours and the eight together: the first byte is the highest digit.
+    let digits = values << (64 - 8 * count);
+    let pairs = (digits.wrapping_mul(1 + (10 << 8)) >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs.wrapping_mul(1 + (100 << 16)) >> 16) & 0x0000_ffff_0000_ffff;
+    (count, fours.wrapping_mul(1 + (10_000 << 32)) >> 32)
+}
+
+/// A place in the bytes of a batch.
+pub(super) struct Cursor<'a, B, const LENIENT: bool> {
+    bytes: &'a [u8],
+    at: usize,
+    block: std::marker::PhantomData<B>,
+}
+
+/// Whether the byte may stand between tokens.
+#[inline(always)]
+pub(super) fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
+}
+
+impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
+    /// A cursor at `at`.
+    pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
+        Self { bytes, at, block: std::marker::PhantomData }
+    }
+
+    #[inline(always)]
+    fn peek(&self) -> Parsed<u8> {
+        self.bytes.get(self.at).copied().ok_or(Fail::NeedMore)
+    }
+
+    /// The next byte that is no space, with the cursor on it.
+    #[inline(always)]
+    fn skip_space(&mut self) -> Parsed<u8> {
+        let mut byte = self.peek()?;
+        // A line break and its indent at once.
+        if byte == b'\n' {
+            self.at += 1;
+            if let Some(next) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk()) {
+                let others = u64::from_le_bytes(*next) ^ 0x2020_2020_2020_2020;
+                self.at += others.trailing_zeros() as usize / 8;
+            }
+            byte = self.peek()?;
+        }
+        while is_space(byte) {
+            self.at += 1;
+            byte = self.peek()?;
+        }
+        Ok(byte)
+    }
+
+    #[inline(always)]
+    fn broken<T>(&self) -> Parsed<T> {
+        Err(Fail::Broken(self.at))
+    }
+
+    /// Reads the event whose brace is at the cursor into `event`; the place behind it. `interest` is asked once, when
+    /// phase and category are known.
+    ///
+    /// One loop serves the event and its `args`, so that each kind of token has one piece of machine code, which stays in
+    /// the processor's caches.
+    #[inline(always)]
+    pub(super) fn event(
+        &mut self,
+        event: &mut RawEvent<'a>,
+        layout: &mut Layout,
+        interest: impl Fn(&RawEvent<'a>) -> Interest,
+    ) -> Parsed<usize> {
+        let mut asked = LENIENT;
+        let mut gap = Gap::START;
+        let mut in_args = false;
+        self.at += 1;
+        loop {
+            // Broken events are few and unlike each other.
+            let expected = if LENIENT { None } else { layout.expect::<B>(gap, self.bytes, self.at) };
+            let member = if let Some(expected) = expected {
+                (gap, in_args) = (expected.gap, expected.in_args);
+                self.at += expected.len;
+                expected.member
+            } else {
+                let (from, was_in_args) = (self.at, in_args);
+                let member = self.next_member(gap != Gap::START, &mut in_args)?;
+                gap = layout.learn(gap, &self.bytes[from..self.at], member, was_in_args, in_args);
+                member
+            };
+            let Some(field) = member else { return Ok(self.at) };
+            let value = self.value()?;
+            // Exporters never get these wrong: if one seems to hold a quote, a key lost its own.
+            if LENIENT && value.text.irregular && !field.is_free_text() {
+                return self.broken();
+            }
+            event.set(field, &value);
+            let tells = matches!(field, Field::Phase | Field::Category);
+            if tells && !asked && event.phase != 0 && !event.category.raw.is_empty() {
+                asked = true;
+                if interest(event) == Interest::None {
+                    if let Some(end) = skip_brackets::<B>(self.bytes, self.at, 1, SKIP_LIMIT) {
+                        return Ok(end);
+                    }
+                    if self.bytes.len() - self.at <= SKIP_LIMIT + 64 {
+                        return Err(Fail::NeedMore);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Goes to the value of the next member of the event or of its `args`; `None` behind the end of the event.
+    #[inline(never)]
+    fn next_member(&mut self, mut after_value: bool, in_args: &mut bool) -> Parsed<Option<Field>> {
+        loop {
+            let mut byte = self.skip_space()?;
+            if after_value {
+                match byte {
+                    b',' => {
+                        self.at += 1;
+                        byte = self.skip_space()?;
+                    }
+                    b'}' => {}
+                    _ => return self.broken(),
+                }
+            }
+            // Also behind a comma: one before the brace is accepted.
+            if byte == b'}' {
+                self.at += 1;
+                if !*in_args {
+                    return Ok(None);
+                }
+                (*in_args, after_value) = (false, true);
+                continue;
+            }
+            let key = self.key()?;
+            let field = if *in_args { Field::of_argument(key) } else { Field::of_event(key) };
+            if field != Field::Args || self.peek()? != b'{' {
+                return Ok(Some(field));
+            }
+            self.at += 1;
+            (*in_args, after_value) = (true, false);
+        }
+    }
+
+    /// The key at the cursor, which then stands at the value.
+    #[inline(always)]
+    fn key(&mut self) -> Parsed<&'a [u8]> {
+        if self.peek()? != b'"' {
+            return self.broken();
+        }
+        let start = self.at + 1;
+        let mut end = find_string_stop::<B>(self.bytes, start);
+        while end < self.bytes.len() && self.bytes[end] != b'"' {
+            if self.bytes[end] == b'\n' {
+                self.at = end;
+                return self.broken();
+            }
+            end = find_string_stop_portably(self.bytes, end + 1 + usize::from(self.bytes[end] == b'\\'));
+        }
+        if end >= self.bytes.len() {
+            return Err(Fail::NeedMore);
+        }
+        self.at = end + 1;
+        if self.skip_space()? != b':' {
+            return self.broken();
+        }
+        self.at += 1;
+        self.skip_space()?;
+        Ok(&self.bytes[start..end])
+    }
+
+    /// The value at the cursor, which then stands behind it.
+    #[inline(always)]
+    fn value(&mut self) -> Parsed<Value<'a>> {
+        match self.peek()? {
+            b'"' => self.string().map(Value::text),
+            b'[' | b'{' => {
+                let start = self.at;
+                self.skip_container()?;
+                Ok(Value { is_container: true, ..Value::text(Text::plain(&self.bytes[start..self.at])) })
+            }
+            _ => self.number(),
+        }
+    }
+
+    /// The number or bare word at the cursor.
+    #[inline(always)]
+    fn number(&mut self) -> Parsed<Value<'a>> {
+        let start = self.at;
+        let negative = self.peek()? == b'-';
+        self.at += usize::from(negative);
+        let first = self.at;
+        let mut mantissa = 0u64;
+        self.digits(&mut mantissa)?;
+        let mut decimals = 0;
+        let mut count = self.at - first;
+        if self.peek()? == b'.' {
+            self.at += 1;
+            let point = self.at;
+            self.digits(&mut mantissa)?;
+            decimals = self.at - point;
+            count += decimals;
+        }
+        let ends = matches!(self.peek()?, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
+        // More digits than fit, an exponent, or no number at all.
+        let simple = ends && (1..=19).contains(&count) && decimals <= 3;
+        if !ends {
+            self.word()?;
+        }
+        if self.at == start {
+            return self.broken();
+        }
+        Ok(Value {
+            text: Text::plain(&self.bytes[start..self.at]),
+            is_container: false,
+            number: simple.then_some(Number { negative, mantissa, decimals: decimals as u8 }),
+        })
+    }
+
+    /// Adds the digits at the cursor to a number. It wraps when there are too many, which the caller counts.
+    #[inline(always)]
+    fn digits(&mut self, number: &mut u64) -> Parsed<()> {
+        // Eight at a time, without a branch that depends on how many there are (measured: a tenth of the scan).
+        while let Some(word) = self.bytes[self.at..].first_chunk() {
+            let (count, value) = leading_digits(u64::from_le_bytes(*word));
+            *number = number.wrapping_mul(POWERS_OF_TEN[count]).wrapping_add(value);
+            self.at += count;
+            if count < 8 {
+                return Ok(());
+            }
+        }
+        loop {
+            let digit = self.peek()?.wrapping_sub(b'0');
+            if digit > 9 {
+                return Ok(());
+            }
+            *number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
+            self.at += 1;
+        }
+    }
+
+    /// Goes to the end of the bare word at the cursor.
+    #[cold]
+    fn word(&mut self) -> Parsed<()> {
+        loop {
+            match self.peek()? {
+                b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t' => return Ok(()),
+                b'"' | b'{' | b'[' | b':' => return self.broken(),
+                _ => self.at += 1,
+            }
+        }
+    }
+
+    /// The string at the cursor.
+    #[inline(always)]
+    fn string(&mut self) -> Parsed<Text<'a>> {
+        let start = self.at + 1;
+        let end = find_string_stop::<B>(self.bytes, start);
+        if !LENIENT && self.bytes.get(end) == Some(&b'"') {
+            self.at = end + 1;
+            return Ok(Text::plain(&self.bytes[start..end]));
+        }
+        self.odd_string(start, end)
+    }
+
+    /// The string from `start` on, which has a backslash or something worse at `at`.
+    #[cold]
+    fn odd_string(&mut self, start: usize, mut at: usize) -> Parsed<Text<'a>> {
+        let (mut escaped, mut irregular) = (false, false);
+        loop {
+            match self.bytes.get(at) {
+                None => return Err(Fail::NeedMore),
+                Some(b'"') => {
+                    if !LENIENT || self.ends_string(at)? {
+                        let raw = &self.bytes[start..at];
+                        if LENIENT && irregular && swallows_key(raw) {
+                            return self.broken();
+                        }
+                        self.at = at + 1;
+                        return Ok(Text { raw, escaped, irregular });
+                    }
+                    irregular = true;
+                    at += 1;
+                }
+                Some(b'\\') => {
+                    escaped = true;
+                    // The last backslash of a Windows path stands before the quote that ends the string.
+                    let ends = LENIENT && self.bytes.get(at + 1) == Some(&b'"') && self.ends_string(at + 1)?;
+                    at += if ends { 1 } else { 2 };
+                }
+                Some(_) => {
+                    irregular = true;
+                    at += 1;
+                }
+            }
+            at = find_string_stop_portably(self.bytes, at);
+        }
+    }
+
+    /// Whether what follows the quote at `at` shows that it ends a value: a closing bracket, or a comma and a key.
+    fn ends_string(&self, at: usize) -> Parsed<bool> {
+        let mut probe = Self::new(self.bytes, at + 1);
+        Ok(match probe.skip_space()? {
+            b'}' | b']' => true,
+            b',' => {
+                probe.at += 1;
+                match probe.skip_space()? {
+                    b'"' => probe.looks_like_key()?,
+                    b'}' | b']' => true,
+                    _ => false,
+                }
+            }
+            _ => false,
+        })
+    }
+
+    /// Whether the quote at the cursor opens a key: a short plain string and a colon.
+    fn looks_like_key(&mut self) -> Parsed<bool> {
+        const LONGEST_KEY: usize = 64;
+        let start = self.at + 1;
+        let stop = find_string_stop_portably(self.bytes, start);
+        if stop - start > LONGEST_KEY {
+            return Ok(false);
+        }
+        match self.bytes.get(stop) {
+            None => return Err(Fail::NeedMore),
+            Some(b'"') => self.at = stop + 1,
+            Some(_) => return Ok(false),
+        }
+        Ok(self.skip_space()? == b':')
+    }
+
+    /// Passes over the array or object at the cursor.
+    #[inline(always)]
+    fn skip_container(&mut self) -> Parsed<()> {
+        if LENIENT {
+            return self.walk_container();
+        }
+        match skip_brackets::<B>(self.bytes, self.at + 1, 1, SKIP_LIMIT) {
+            Some(end) => self.at = end,
+            None if self.bytes.len() - self.at <= SKIP_LIMIT + 64 => return Err(Fail::NeedMore),
+            None => return self.broken(),
+        }
+        Ok(())
+    }
+
+    /// Passes over the array or object at the cursor token by token, for where quotes cannot be trusted or it is long.
+    fn walk_container(&mut self) -> Parsed<()> {
+        let mut depth = 0usize;
+        loop {
+            match self.peek()? {
+                b'"' => {
+                    self.element()?;
+                    continue;
+                }
+                // Half an event: the next one begins within it.
+                b'{' if depth > 0 && self.begins_event()? => return self.broken(),
+                b'[' | b'{' => depth += 1,
+                b']' | b'}' => depth -= 1,
+                _ => {}
+            }
+            self.at += 1;
+            if depth == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Passes over the string at the cursor, which ends where a separator follows a quote.
+    fn element(&mut self) -> Parsed<()> {
+        let mut at = self.at + 1;
+        loop {
+            at = find_string_stop_portably(self.bytes, at);
+            match self.bytes.get(at) {
+                None => return Err(Fail::NeedMore),
+                Some(b'"') => {
+                    let mut probe = Self::new(self.bytes, at + 1);
+                    if matches!(probe.skip_space()?, b',' | b':' | b']' | b'}') {
+                        self.at = at + 1;
+                        return Ok(());
+                    }
+                    at += 1;
+                }
+                Some(b'\\') => at += 2,
+                Some(_) => at += 1,
+            }
+        }
+    }
+
+    /// Whether the brace at the cursor has the key `ph` behind it.
+    fn begins_event(&self) -> Parsed<bool> {
+        let mut probe = Self::new(self.bytes, self.at + 1);
+        probe.skip_space()?;
+        let rest = &self.bytes[probe.at..];
+        let key = b"\"ph\"";
+        if rest.len() < key.len() && key.starts_with(rest) {
+            return Err(Fail::NeedMore);
+        }
+        Ok(rest.starts_with(key))
+    }
+
+    /// The member of an object whose key is at the cursor: the key and the text of its value.
+    pub(super) fn member(&mut self) -> Parsed<(&'a [u8], &'a [u8], usize)> {
+        let key = self.key()?;
+        let start = self.at;
+        self.value()?;
+        Ok((key, &self.bytes[start..self.at], self.at))
+    }
+
+    /// Whether the cursor is at the member `name` with an array as its value; the place behind the opening bracket.
+    pub(super) fn opens_array(&mut self, name: &[u8]) -> Parsed<Option<usize>> {
+        let key = self.key()?;
+        Ok((key == name && self.peek()? == b'[').then_some(self.at + 1))
+    }
+}
+
+/// Whether a repaired string holds what can only be keys of its event, one of which lost a quote.
+#[cold]
+fn swallows_key(raw: &[u8]) -> bool {
+    memchr::memmem::find_iter(raw, b"\":").any(|at| {
+        let key = &raw[..at];
+        [&b"ph"[..], b"cat", b"name", b"pid", b"tid", b"ts", b"dur", b"args"].iter().any(|known| {
+            key.strip_suffix(*known)
+                .is_some_and(|before| before.last().is_none_or(|b| matches!(b, b'"' | b',') || is_space(*b)))
+        })
+    })
+}
+
+/// As [`find_string_stop`], in one place for all that is rare.
+#[cold]
+fn find_string_stop_portably(bytes: &[u8], from: usize) -> usize {
+    find_string_stop::<Portable>(bytes, from)
+}
+
+/// The next place from `from` on where an event seems to begin: a brace with a key or its own end behind it, and a
+/// comma, a bracket or the end of another event before it. `None` if the bytes end first.
+pub(super) fn next_event_start(bytes: &[u8], from: usize) -> Option<usize> {
+    memchr::memchr_iter(b'{', bytes.get(from..)?).map(|i| from + i).find(|at| {
+        let before = bytes[..*at].iter().rev().take(64).find(|b| !is_space(**b));
+        let after = bytes[*at + 1..].iter().take(64).find(|b| !is_space(**b));
+        matches!(before, Some(b',' | b'[' | b'}')) && matches!(after, Some(b'"' | b'}'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Nanos;
+    use proptest::prelude::*;
+
+    fn parse<const LENIENT: bool>(text: &str) -> (Parsed<usize>, RawEvent<'_>) {
+        let mut event = RawEvent::EMPTY;
+        let end =
+            Cursor::<Portable, LENIENT>::new(text.as_bytes(), 0)
+                .event(&mut event, &mut Layout::default(), |_| Interest::All);
+        (end, event)
+    }
+
+    #[test]
+    fn known_fields_are_picked_and_unknown_ones_skipped() {
+        let text = r#"{"ph": "X", "cat": "cpu_op", "name": "a\"b", "pid": 5, "tid": "stream 7", "zz": [{"x": "]"}],
+            "ts": "10.5", "dur": 2, "args": {"External id": 3, "Input Dims": [[2, 3], []], "odd": {"a": [1]}, "Comms Id": 10159970886766084423}}"#;
+        let (end, event) = parse::<false>(text);
+        assert_eq!(end, Ok(text.len()));
+        assert_eq!(
+            (event.phase, event.category.raw, event.pid.raw, event.tid.raw),
+            (b'X', &b"cpu_op"[..], &b"5"[..], &b"stream 7"[..])
+        );
+        assert_eq!(event.name.map(|n| (n.raw, n.escaped)), Some((&br#"a\"b"#[..], true)));
+        assert_eq!((event.time, event.duration), (Some(Nanos(10_500)), Some(Nanos(2_000))));
+        assert_eq!((event.args.external_id, event.args.input_dims), (3, &b"[[2, 3], []]"[..]));
+        assert!(!event.odd_value);
+    }
+
+    #[test]
+    fn every_cut_asks_for_more() {
+        let text = r#"{"ph": "X", "name": "a\\", "args": {"External id": 3, "x": [1, "2"], "y": null}, "ts": 4}"#;
+        for cut in 1..text.len() {
+            assert_eq!(parse::<false>(&text[..cut]).0, Err(Fail::NeedMore), "{}", &text[..cut]);
+        }
+    }
+
+    #[test]
+    fn a_broken_string_ends_where_the_next_key_says_so() {
+        let text = "{\"ph\":\"X\",\"name\":\"say \"hi\", he\nsaid\", \"pid\":7, \"args\":{\"name\":\"C:\\dir\\\"}}";
+        assert!(matches!(parse::<false>(text).0, Err(Fail::Broken(_))));
+        let (end, event) = parse::<true>(text);
+        assert_eq!(end, Ok(text.len()));
+        let name = event.name.unwrap();
+        assert_eq!(name.raw, b"say \"hi\", he\nsaid");
+        assert!(name.irregular);
+        assert_eq!((event.pid.raw, event.args.label.raw), (&b"7"[..], &b"C:\\dir\\"[..]));
+    }
+
+    #[test]
+    fn values_that_are_not_numbers_are_absent_and_odd_ones_are_marked() {
+        let (end, event) = parse::<false>(
+            r#"{"ts":NaN,"dur":null,"args":{"stream":"7","External id":99999999999999999999,"device":inf}}"#,
+        );
+        assert!(end.is_ok());
+        assert_eq!((event.time, event.duration, event.args.stream, event.args.device), (None, None, 7, -1));
+        assert!(event.odd_value, "an id beyond 64 bits");
+        assert_eq!(event.args.external_id, 0);
+    }
+
+    #[test]
+    fn a_key_without_its_quote_is_broken_either_way() {
+        let text = r#"{"ph":"X", cat":"cpu_op","name":"x"}"#;
+        assert!(matches!(parse::<false>(text).0, Err(Fail::Broken(_))));
+        assert!(matches!(parse::<true>(text).0, Err(Fail::Broken(_))));
+    }
+
+    #[test]
+    fn events_are_found_again_behind_rubbish() {
+        let text = br#"x":{"a":1}, oops {"q" , {"ph":"X"}"#;
+        assert_eq!(next_event_start(text, 0), Some(24));
+    }
+
+    #[test]
+    fn what_stands_between_values_means_the_same_when_it_is_expected() {
+        // Every event twice and more, with members that come and go, so that texts are learned and met again.
+        let events = [
+            r#"{"ph": "X", "name": "a", "args": {"External id": 1, "name": "x"}, "ts": 1, "dur": 2 }"#,
+            r#"{"ph": "X", "name": "b", "args": {"External id": 2}, "ts":  3, "dur": 4 }"#,
+            r#"{"ph": "X", "args": 7, "name": "c", "ts": 5, }"#,
+            r#"{"ph": "X", "args": {}, "name": "d", "ts": "6"}"#,
+            r#"{}"#,
+        ];
+        let mut layout = Layout::default();
+        for round in 0..3 {
+            for text in events {
+                // Enough behind the event that texts can be compared.
+                let padded = format!("{text}{}", " ".repeat(64));
+                let mut event = RawEvent::EMPTY;
+                let end = Cursor::<Portable, false>::new(padded.as_bytes(), 0)
+                    .event(&mut event, &mut layout, |_| Interest::All);
+                let (want_end, want) = parse::<false>(text);
+                assert_eq!(end, want_end, "{text} in round {round}");
+                assert_eq!(format!("{event:?}"), format!("{want:?}"), "{text} in round {round}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn digits_are_counted_and_read_eight_at_a_time(word in "[0-9]{0,8}[ -~\u{80}-\u{ff}]{8}") {
+            let bytes: [u8; 8] = word.as_bytes()[..8].try_into().unwrap();
+            let digits: String = word.chars().take(8).take_while(char::is_ascii_digit).collect();
+            let want = (digits.len(), digits.parse().unwrap_or(0));
+            prop_assert_eq!(leading_digits(u64::from_le_bytes(bytes)), want);
+        }
+    }
+}
