@@ -115,12 +115,60 @@ pub(super) struct Value<'a> {
     pub(super) number: Option<Number>,
 }
 
-/// A number of up to 19 digits: its digits without the point, and how many of them stand behind it (up to three).
-#[derive(Clone, Copy, Debug)]
+/// A number of up to 16 digits, and perhaps three behind the point: its digits without the point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number {
-    pub(super) negative: bool,
-    pub(super) mantissa: u64,
-    pub(super) decimals: u8,
+    mantissa: u64,
+    has_thousandths: bool,
+}
+
+impl Number {
+    /// The number that the `len` bytes from `start` on are, if it is such a one; others are read from their text.
+    #[inline(always)]
+    pub(super) fn plain(bytes: &[u8], start: usize, len: usize) -> Option<Self> {
+        // Times have three digits behind the point, other numbers none.
+        let has_thousandths = len > 4 && bytes[start + len - 4] == b'.';
+        if !has_thousandths {
+            return Some(Self { mantissa: digits(bytes, start, len)?, has_thousandths });
+        }
+        let whole = digits(bytes, start, len - 4)?;
+        let [a, b, c] = *bytes[start + len - 3..].first_chunk()?;
+        let [a, b, c] = [a, b, c].map(|digit| digit.wrapping_sub(b'0'));
+        let thousandths = u64::from(a) * 100 + u64::from(b) * 10 + u64::from(c);
+        (a.max(b).max(c) <= 9).then_some(Self { mantissa: whole * 1000 + thousandths, has_thousandths })
+    }
+}
+
+/// The number whose digits are the `len` bytes from `start` on: up to 16, eight at a time (a loop over them ends where no
+/// branch predictor expects it; measured: a tenth of the scan).
+#[inline(always)]
+fn digits(bytes: &[u8], start: usize, len: usize) -> Option<u64> {
+    let word = |at: usize| bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word));
+    if len <= 8 {
+        return leading_digits(word(start)?, len);
+    }
+    let (high, low) = (leading_digits(word(start)?, 8)?, leading_digits(word(start + 8)?, len - 8)?);
+    Some(high * POWERS_OF_TEN[len - 8] + low)
+}
+
+const POWERS_OF_TEN: [u64; 9] = [1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+
+/// The number that the first `len` of eight little-endian bytes are, one to eight, if they are digits.
+#[inline(always)]
+fn leading_digits(word: u64, len: usize) -> Option<u64> {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    if !(1..=8).contains(&len) {
+        return None;
+    }
+    // Zeros before the digits: the first byte is the highest digit.
+    let digits = (word ^ (LOW * u64::from(b'0'))) << (64 - 8 * len);
+    // The high bit of each byte that is above 9.
+    if (digits.wrapping_add(LOW * 0x76) | digits) & (LOW * 0x80) != 0 {
+        return None;
+    }
+    let pairs = (digits.wrapping_mul(1 + (10 << 8)) >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs.wrapping_mul(1 + (100 << 16)) >> 16) & 0x0000_ffff_0000_ffff;
+    Some(fours.wrapping_mul(1 + (10_000 << 32)) >> 32)
 }
 
 impl<'a> Value<'a> {
@@ -143,8 +191,8 @@ impl<'a> Value<'a> {
     /// A time in microseconds, written as a number or as a string; `None`, and odd, for anything else.
     #[inline(always)]
     fn micros(&self, odd: &mut bool) -> Option<Nanos> {
-        if let Some(Number { negative: false, mantissa, decimals }) = self.number
-            && let Some(nanos) = mantissa.checked_mul([1000, 100, 10, 1][usize::from(decimals & 3)])
+        if let Some(Number { mantissa, has_thousandths }) = self.number
+            && let Some(nanos) = mantissa.checked_mul(if has_thousandths { 1 } else { 1000 })
             && let Ok(nanos) = i64::try_from(nanos)
         {
             return Some(Nanos(nanos));
@@ -158,7 +206,7 @@ impl<'a> Value<'a> {
     /// An integer, written as a number or as a string; `None`, and odd, for anything else or out of range.
     #[inline(always)]
     fn integer<T: TryFrom<i128> + TryFrom<u64>>(&self, odd: &mut bool) -> Option<T> {
-        if let Some(Number { negative: false, mantissa, decimals: 0 }) = self.number
+        if let Some(Number { mantissa, has_thousandths: false }) = self.number
             && let Ok(value) = T::try_from(mantissa)
         {
             return Some(value);
@@ -257,6 +305,28 @@ impl Field {
         }
     }
 
+    /// Whether its value is read as a time or an integer.
+    #[inline(always)]
+    pub(super) fn is_number(self) -> bool {
+        !matches!(
+            self,
+            Self::Phase
+                | Self::Category
+                | Self::Name
+                | Self::Pid
+                | Self::Tid
+                | Self::Args
+                | Self::InputDims
+                | Self::InputTypes
+                | Self::ConcreteInputs
+                | Self::CallStack
+                | Self::Finished
+                | Self::Occupancy
+                | Self::Label
+                | Self::Unknown
+        )
+    }
+
     /// Whether people or programs put any text there.
     pub(super) fn is_free_text(self) -> bool {
         matches!(self, Self::Name | Self::Label | Self::CallStack | Self::Unknown)
@@ -343,4 +413,26 @@ fn parse_integer(text: &[u8]) -> Option<i128> {
 fn whole_decimal(text: &[u8]) -> Option<i128> {
     let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (value.fract() == 0.0 && value.abs() < 9e15).then_some(value as i128)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn plain_numbers_are_what_their_text_says(before in "[0-9 ]{0,3}", text in "[0-9]{1,18}(\\.[0-9]{3})?|[-./0-9]{1,20}", after in "[,0-9 ]{0,12}") {
+            let all = format!("{before}{text}{after}");
+            if let Some(number) = Number::plain(all.as_bytes(), before.len(), text.len()) {
+                let digits: u64 = text.replacen('.', "", 1).parse().unwrap();
+                prop_assert_eq!(number, Number { mantissa: digits, has_thousandths: text.contains('.') });
+            } else {
+                // What is left to the general reader is long, odd, or at the end of the bytes.
+                let whole = text.split('.').next().unwrap_or_default();
+                let odd = text.bytes().any(|b| !b.is_ascii_digit() && b != b'.') || text.contains('.') != (text.len() > 4 && text.as_bytes()[text.len() - 4] == b'.') || text.matches('.').count() > 1 || whole.is_empty();
+                prop_assert!(odd || whole.len() > 16 || before.len() + whole.len() + 8 > all.len());
+            }
+        }
+    }
 }

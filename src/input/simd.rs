@@ -13,6 +13,8 @@ pub(super) trait Block: Copy {
     fn eq(self, byte: u8) -> u64;
     /// Where the bytes, with bit 5 set, equal `byte`: one comparison for `[` and `{`, one for `]` and `}`.
     fn eq_with_bit5(self, byte: u8) -> u64;
+    /// Where the bytes are digits, or `-`, `.` or `/`: most of what numbers are made of.
+    fn number(self) -> u64;
     /// Where the bytes are control characters: below 0x20.
     fn control(self) -> u64;
 }
@@ -112,6 +114,15 @@ impl Block for Portable {
     }
 
     #[inline(always)]
+    fn number(self) -> u64 {
+        // Seven bits at a time no sum carries over: the high bit is set from `-` on, and from `:` on.
+        self.mask(|word| {
+            let low = word & !HIGH;
+            (low + LOW * (0x80 - u64::from(b'-'))) & !(low + LOW * (0x80 - u64::from(b':'))) & !word
+        })
+    }
+
+    #[inline(always)]
     fn control(self) -> u64 {
         self.mask(|word| zero_bytes(word & (LOW * 0xe0)))
     }
@@ -193,6 +204,19 @@ pub(super) mod x86 {
         }
 
         #[inline(always)]
+        fn number(self) -> u64 {
+            let [a, b, c, d] = self.0;
+            // SAFETY: SSE2 is part of every x86-64 processor.
+            unsafe {
+                let (first, last) = (_mm_set1_epi8(b'-' as i8), _mm_set1_epi8((b'9' - b'-') as i8));
+                let [a, b, c, d] =
+                    [_mm_sub_epi8(a, first), _mm_sub_epi8(b, first), _mm_sub_epi8(c, first), _mm_sub_epi8(d, first)];
+                Self([_mm_max_epu8(a, last), _mm_max_epu8(b, last), _mm_max_epu8(c, last), _mm_max_epu8(d, last)])
+                    .eq(b'9' - b'-')
+            }
+        }
+
+        #[inline(always)]
         fn control(self) -> u64 {
             let [a, b, c, d] = self.0;
             // SAFETY: SSE2 is part of every x86-64 processor.
@@ -249,6 +273,16 @@ pub(super) mod x86 {
         }
 
         #[inline(always)]
+        fn number(self) -> u64 {
+            // SAFETY: this type is used only where AVX2 was detected.
+            unsafe {
+                let (first, last) = (_mm256_set1_epi8(b'-' as i8), _mm256_set1_epi8((b'9' - b'-') as i8));
+                let (low, high) = (_mm256_sub_epi8(self.0, first), _mm256_sub_epi8(self.1, first));
+                Self(_mm256_max_epu8(low, last), _mm256_max_epu8(high, last)).eq(b'9' - b'-')
+            }
+        }
+
+        #[inline(always)]
         fn control(self) -> u64 {
             // SAFETY: this type is used only where AVX2 was detected.
             unsafe {
@@ -293,6 +327,15 @@ pub(super) mod avx512 {
         fn eq_with_bit5(self, byte: u8) -> u64 {
             // SAFETY: this type is used only where AVX-512 was detected.
             unsafe { Self(_mm512_or_si512(self.0, _mm512_set1_epi8(0x20))).eq(byte) }
+        }
+
+        #[inline(always)]
+        fn number(self) -> u64 {
+            // SAFETY: this type is used only where AVX-512 was detected.
+            unsafe {
+                let from_minus = _mm512_sub_epi8(self.0, _mm512_set1_epi8(b'-' as i8));
+                _mm512_cmple_epu8_mask(from_minus, _mm512_set1_epi8((b'9' - b'-') as i8))
+            }
         }
 
         #[inline(always)]
@@ -368,6 +411,21 @@ pub(super) mod arm {
         }
 
         #[inline(always)]
+        fn number(self) -> u64 {
+            let [a, b, c, d] = self.0;
+            // SAFETY: NEON is part of every 64-bit Arm processor.
+            unsafe {
+                let (first, last) = (vdupq_n_u8(b'-'), vdupq_n_u8(b'9' - b'-'));
+                bits([
+                    vcleq_u8(vsubq_u8(a, first), last),
+                    vcleq_u8(vsubq_u8(b, first), last),
+                    vcleq_u8(vsubq_u8(c, first), last),
+                    vcleq_u8(vsubq_u8(d, first), last),
+                ])
+            }
+        }
+
+        #[inline(always)]
         fn control(self) -> u64 {
             let [a, b, c, d] = self.0;
             // SAFETY: NEON is part of every 64-bit Arm processor.
@@ -417,6 +475,12 @@ pub(super) fn find_string_stop<B: Block>(bytes: &[u8], from: usize) -> usize {
         at += 64;
     }
     bytes.len()
+}
+
+/// How many bytes from `at` on may be a number, up to 64; none behind the end.
+#[inline(always)]
+pub(super) fn count_number_bytes<B: Block>(bytes: &[u8], at: usize) -> usize {
+    block_at::<B>(bytes, at).number().trailing_ones() as usize
 }
 
 /// For each quote of `quotes`, whether it opens or is open before it: bit `i` is the parity of the bits up to `i`.
@@ -500,12 +564,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn masks<B: Block>(bytes: &[u8; 64]) -> [u64; 6] {
+    fn masks<B: Block>(bytes: &[u8; 64]) -> [u64; 7] {
         let block = B::load(bytes);
         let mut turned = *bytes;
         turned.reverse();
         [
             block.same(B::load(&turned)),
+            block.number(),
             block.eq(b'"'),
             block.eq(b'\\'),
             block.eq_with_bit5(b'{'),
@@ -514,10 +579,11 @@ mod tests {
         ]
     }
 
-    fn plain_masks(bytes: &[u8; 64]) -> [u64; 6] {
+    fn plain_masks(bytes: &[u8; 64]) -> [u64; 7] {
         let mask = |test: &dyn Fn(u8) -> bool| (0..64).fold(0, |m, i| m | u64::from(test(bytes[i])) << i);
         [
             (0..64).fold(0, |m, i| m | u64::from(bytes[i] == bytes[63 - i]) << i),
+            mask(&|b| (b'-'..=b'9').contains(&b)),
             mask(&|b| b == b'"'),
             mask(&|b| b == b'\\'),
             mask(&|b| b == b'{' || b == b'['),
