@@ -3,6 +3,7 @@
 
 use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
+use tracetool::analysis::allocations::Allocations;
 use tracetool::analysis::averages::{AveragesOptions, KeyAverages};
 use tracetool::analysis::tree::OpTree;
 use tracetool::trace::{
@@ -77,12 +78,13 @@ fn analysis(c: &mut Criterion) {
     group.throughput(Throughput::Elements(rows as u64)).sample_size(10).sampling_mode(SamplingMode::Flat);
     group.bench_function("tree", |b| b.iter(|| black_box(OpTree::build(&trace))));
     let tree = OpTree::build(&trace);
+    let memory = Allocations::build(&trace);
     for (name, options) in [
         ("averages", AveragesOptions::default()),
         ("averages by shape", AveragesOptions { group_by_input_shape: true, ..AveragesOptions::default() }),
         ("averages by stack", AveragesOptions { group_by_stack_n: 5, ..AveragesOptions::default() }),
     ] {
-        group.bench_function(name, |b| b.iter(|| black_box(KeyAverages::of_tree(&trace, &tree, &options))));
+        group.bench_function(name, |b| b.iter(|| black_box(KeyAverages::of_tree(&trace, &tree, &memory, &options))));
     }
     group.finish();
 }

@@ -120,15 +120,21 @@ fn upper_case<S: Serializer>(kind: &DeviceType, to: S) -> Result<S::Ok, S::Error
 impl KeyAverages {
     /// The key averages of a trace.
     pub fn compute(trace: &Trace, options: &AveragesOptions) -> Self {
-        Self::of_tree(trace, &OpTree::build(trace), options)
+        let (tree, memory) = rayon::join(|| OpTree::build(trace), || Allocations::build(trace));
+        Self::of_tree(trace, &tree, &memory, options)
     }
 
-    /// The key averages of a trace whose operator tree is known.
-    pub fn of_tree(trace: &Trace, tree: &OpTree, options: &AveragesOptions) -> Self {
+    /// The key averages of a trace whose operator tree and allocations are known.
+    pub fn of_tree(trace: &Trace, tree: &OpTree, memory: &Allocations, options: &AveragesOptions) -> Self {
         let mut rows = Rows::new(trace, tree, options);
-        let allocated = (!trace.memory().is_empty())
-            .then(|| OpAllocations::compute(&Allocations::build(trace), &Owners::build(trace), tree, options.device));
-        rows.add_ops(allocated.as_ref());
+        let (allocated, times) = rayon::join(
+            || {
+                (!trace.memory().is_empty())
+                    .then(|| OpAllocations::compute(memory, &Owners::build(trace), tree, options.device))
+            },
+            || Times::of(trace, tree, options.device),
+        );
+        rows.add_ops(&times, allocated.as_ref());
         rows.add_device_events();
         rows.add_memory_outside_ops(allocated.as_ref());
         rows.add_out_of_memory();
@@ -231,11 +237,10 @@ impl<'t> Rows<'t> {
         *recent as usize
     }
 
-    fn add_ops(&mut self, allocated: Option<&OpAllocations>) {
+    fn add_ops(&mut self, times: &Times, allocated: Option<&OpAllocations>) {
         let (trace, tree) = (self.trace, self.tree);
         let ops = trace.ops();
-        let time_inside = time_of_children(trace, tree);
-        let device_time = DeviceTime::of(trace, tree, self.options.device);
+        let Times { inside, device } = times;
         let mut memory = NetMemory::new(trace, self.options.device);
         let mut flops = FlopCounter::new(trace);
         let mut places = vec![u32::MAX; ops.len()];
@@ -265,9 +270,9 @@ impl<'t> Rows<'t> {
                 row.is_async = true;
                 continue;
             }
-            row.self_cpu_time_total += (duration - time_inside[i]).max(Nanos::ZERO);
-            row.device_time_total += device_time.total[i];
-            row.self_device_time_total += device_time.own[i];
+            row.self_cpu_time_total += (duration - inside[i]).max(Nanos::ZERO);
+            row.device_time_total += device.total[i];
+            row.self_device_time_total += device.own[i];
             row.self_cpu_memory_usage += net.cpu;
             row.self_device_memory_usage += net.device;
             if let Some(parent) = parent {
@@ -352,6 +357,18 @@ impl<'t> Rows<'t> {
             rows.retain(|row| row.top_level);
         }
         KeyAverages { rows, self_cpu_time_total, self_device_time_total }
+    }
+}
+
+/// What each operator's time went to.
+struct Times {
+    inside: Vec<Nanos>,
+    device: DeviceTime,
+}
+
+impl Times {
+    fn of(trace: &Trace, tree: &OpTree, only: Option<Device>) -> Self {
+        Self { inside: time_of_children(trace, tree), device: DeviceTime::of(trace, tree, only) }
     }
 }
 

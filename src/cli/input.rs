@@ -42,6 +42,8 @@ impl InputArgs {
 
     /// Reads the trace, and tells on standard error what was odd in it.
     pub(super) fn read(&self, keep: Keep) -> Result<Trace> {
+        // The analyses use as many. An error says that the pool exists: an earlier input of this run asked for the same.
+        let _ = rayon::ThreadPoolBuilder::new().num_threads(self.reading.threads).build_global();
         let progress = Progress::start(&self.trace);
         let options = ReadOptions { progress: Some(progress.counter()), ..self.reading.options(keep) };
         let trace = read_path(&self.trace, &options);

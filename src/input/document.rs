@@ -143,13 +143,13 @@ struct Scanner<'a> {
     last: bool,
     offset: u64,
     keep: Keep,
-    decoder: Decoder,
+    decoder: Decoder<'a>,
     layout: Layout,
     members: Vec<(Vec<u8>, Vec<u8>)>,
     events_begin: bool,
 }
 
-impl Scanner<'_> {
+impl<'a> Scanner<'a> {
     /// The next byte that is no space, with `at` on it; `None` at the end of the piece.
     #[inline(always)]
     fn next_byte(&mut self) -> Option<u8> {

@@ -7,6 +7,7 @@ use super::memory::oddities;
 use super::{Block, Cell, Column, Finding, LeftOut, Report, Table, TorchTable, TorchWidths, names};
 use crate::analysis::allocations::{Allocations, DeviceMemory};
 use crate::analysis::averages::{AveragesOptions, KeyAverage, KeyAverages};
+use crate::analysis::tree::OpTree;
 use crate::error::{Error, Result};
 use crate::trace::{Keep, Trace};
 use crate::units::Bytes;
@@ -189,7 +190,8 @@ impl Top {
     pub fn run(&self, trace: &Trace) -> Result<Report> {
         // A wrong name is answered before the work.
         let chosen = self.sort_by.as_deref().filter(|name| *name != "none").map(metric).transpose()?;
-        let averages = self.compute(trace);
+        let (tree, memory) = rayon::join(|| OpTree::build(trace), || Allocations::build(trace));
+        let averages = self.averages(trace, &tree, &memory);
         if averages.rows.is_empty() {
             return Err(nothing(trace));
         }
@@ -202,7 +204,6 @@ impl Top {
         let shown = &rows[..rows.len().min(usize::try_from(self.limit).unwrap_or(usize::MAX))];
         let torch = self.torch.as_ref().map(|options| self.torch_table(options, trace, &averages, &facets, shown));
         let table = self.table(&averages, &facets, sort, shown, rows.len());
-        let memory = Allocations::build(trace);
         let peaks: Vec<&DeviceMemory> = memory.devices().iter().filter(|m| self.counts(m)).collect();
         let facts = totals(&averages, &facets).into_iter().chain(peaks.iter().flat_map(|m| peak_facts(m)));
         let mut blocks = vec![Block::Table(table), Block::Facts(facts.collect())];
@@ -220,14 +221,14 @@ impl Top {
         self.averages.device.is_none_or(|wanted| wanted == memory.device())
     }
 
-    fn compute(&self, trace: &Trace) -> KeyAverages {
+    fn averages(&self, trace: &Trace, tree: &OpTree, memory: &Allocations) -> KeyAverages {
         // Rows inside others are left out here and not there: PyTorch's widths and columns count them.
         let options = AveragesOptions {
             top_level_only: false,
             torch_shapes: self.averages.torch_shapes || self.torch.is_some(),
             ..self.averages.clone()
         };
-        KeyAverages::compute(trace, &options)
+        KeyAverages::of_tree(trace, tree, memory, &options)
     }
 
     fn facets(&self, trace: &Trace, averages: &KeyAverages) -> Facets {

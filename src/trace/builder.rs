@@ -302,26 +302,33 @@ impl TraceBuilder {
     /// The trace: ranges paired, tables in order, names given.
     pub fn finish(mut self) -> Trace {
         self.pair_marks();
-        if let Some(order) = by_start(self.ops.start(), self.ops.duration()) {
-            self.ops.permute(&order);
-        }
-        if let Some(order) = by_start(self.device_events.start(), self.device_events.duration()) {
-            self.device_events.permute(&order);
-        }
-        if let Some(order) = by_start(self.frames.start(), self.frames.duration()) {
-            self.frames.permute(&order);
-        }
-        if let Some(order) = by_time(self.memory.time()) {
-            self.memory.permute(&order);
-        }
-        if let Some(order) = by_time(self.out_of_memory.time()) {
-            self.out_of_memory.permute(&order);
-        }
-        self.ops.shrink();
-        self.device_events.shrink();
-        self.frames.shrink();
-        self.memory.shrink();
-        self.out_of_memory.shrink();
+        let Self { ops, device_events, frames, memory, out_of_memory, .. } = &mut self;
+        rayon::scope(|scope| {
+            scope.spawn(|_| {
+                if let Some(order) = by_start(ops.start(), ops.duration()) {
+                    ops.permute(&order);
+                }
+                ops.shrink();
+            });
+            scope.spawn(|_| {
+                if let Some(order) = by_start(frames.start(), frames.duration()) {
+                    frames.permute(&order);
+                }
+                frames.shrink();
+            });
+            if let Some(order) = by_start(device_events.start(), device_events.duration()) {
+                device_events.permute(&order);
+            }
+            device_events.shrink();
+            if let Some(order) = by_time(memory.time()) {
+                memory.permute(&order);
+            }
+            memory.shrink();
+            if let Some(order) = by_time(out_of_memory.time()) {
+                out_of_memory.permute(&order);
+            }
+            out_of_memory.shrink();
+        });
         for thread in &mut self.threads.values {
             if let Some(name) = self.process_names.get(&thread.process) {
                 thread.process_name = *name;

@@ -44,10 +44,19 @@ impl std::fmt::Debug for Strings {
     }
 }
 
-fn slice<'a>(text: &'a str, ends: &[usize], id: u32) -> &'a str {
+fn place(ends: &[usize], id: u32) -> std::ops::Range<usize> {
     let id = id as usize;
     let start = if id == 0 { 0 } else { ends[id - 1] };
-    &text[start..ends[id]]
+    start..ends[id]
+}
+
+fn slice<'a>(text: &'a str, ends: &[usize], id: u32) -> &'a str {
+    &text[place(ends, id)]
+}
+
+#[inline(always)]
+fn bytes<'a>(text: &'a str, ends: &[usize], id: u32) -> &'a [u8] {
+    &text.as_bytes()[place(ends, id)]
 }
 
 impl Strings {
@@ -72,8 +81,12 @@ impl Strings {
 
     /// The id of the string of these bytes if the table holds it.
     pub(crate) fn find_bytes(&self, text: &[u8]) -> Option<StrId> {
+        if text.is_empty() {
+            return Some(StrId::EMPTY);
+        }
         let hash = self.hasher.hash_one(text);
-        self.table.find(hash, |id| slice(&self.text, &self.ends, *id).as_bytes() == text).map(|id| StrId(*id))
+        // As bytes: a slice of a `str` is checked to begin and end between characters.
+        self.table.find(hash, |id| bytes(&self.text, &self.ends, *id) == text).map(|id| StrId(*id))
     }
 
     /// The string of an id of this table.
