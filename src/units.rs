@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Neg, Sub, SubAssign};
+use std::str::FromStr;
 
 /// A point in time or a duration, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -149,10 +150,66 @@ impl Nanos {
     }
 }
 
+impl FromStr for Bytes {
+    type Err = String;
+
+    /// Reads a size as people write it: `1000`, `500MiB`, `1.5 GiB`, `2GB` (powers of 1024 with `i` or one letter, of
+    /// 1000 without). What is less than a byte is cut off.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit = text[digits.len()..].to_ascii_lowercase();
+        let factor: i128 = match unit.as_str() {
+            "" | "b" => 1,
+            "kb" => 1000,
+            "mb" => 1_000_000,
+            "gb" => 1_000_000_000,
+            "tb" => 1_000_000_000_000,
+            "k" | "kib" => 1 << 10,
+            "m" | "mib" => 1 << 20,
+            "g" | "gib" => 1 << 30,
+            "t" | "tib" => 1 << 40,
+            _ => return Err(format!("{unit:?} is no unit of bytes; expected such as 500MiB or 2GB")),
+        };
+        let number =
+            millionths(digits.trim()).ok_or_else(|| format!("{text:?} is no size; expected such as 500MiB"))?;
+        let bytes = number * factor / 1_000_000;
+        i64::try_from(bytes).map(Self).map_err(|_| format!("{text:?} is more than 8 EiB"))
+    }
+}
+
+/// A decimal number without sign (`2`, `12.5`) in whole millionths; further digits are cut off. `None` for anything else,
+/// or out of range.
+pub fn millionths(text: &str) -> Option<i128> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    if whole.is_empty() && fraction.is_empty() || !whole.bytes().chain(fraction.bytes()).all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    // No 64-bit number has more digits.
+    let whole: i128 = if whole.is_empty() { 0 } else { whole.parse::<u64>().ok()?.into() };
+    let digits = fraction.bytes().chain(*b"000000").take(6);
+    let millionths = digits.fold(0, |sum, digit| sum * 10 + i128::from(digit - b'0'));
+    Some(whole * 1_000_000 + millionths)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        let read = |text: &str| text.parse::<Bytes>().map(|b| b.0);
+        assert_eq!(read("1000"), Ok(1000));
+        assert_eq!(read("2GiB"), Ok(2 << 30));
+        assert_eq!(read("1.5 GiB"), Ok(3 << 29));
+        assert_eq!(read(" 3 MB "), Ok(3_000_000));
+        assert_eq!(read("0.5k"), Ok(512));
+        for text in ["", "MiB", "-1", "1.2.3", "2 parsecs", "99999999999TiB", "1e3", "+1", "."] {
+            assert!(read(text).is_err(), "{text}");
+        }
+        assert_eq!(millionths("12.3456789"), Some(12_345_678));
+    }
 
     fn micros(text: &str) -> Option<i64> {
         Nanos::from_micros(text.as_bytes()).map(|n| n.0)

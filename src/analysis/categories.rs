@@ -17,7 +17,7 @@ pub const DEFAULT_RULES: &str = include_str!("categories.toml");
 pub const OTHER: &str = "other";
 
 /// A table of rules.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CategoryRules {
     rules: Vec<Rule>,
 }
@@ -29,7 +29,7 @@ struct File {
     rules: Vec<Rule>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rule {
     category: String,
@@ -93,7 +93,8 @@ impl CategoryRules {
     }
 }
 
-fn place(text: &str, offset: usize) -> String {
+/// Line and column of a place in a file, for people.
+pub(super) fn place(text: &str, offset: usize) -> String {
     let before = text.get(..offset).unwrap_or(text);
     let column = before.len() - before.rfind('\n').map_or(0, |i| i + 1);
     format!("line {}, column {}", before.matches('\n').count() + 1, column + 1)

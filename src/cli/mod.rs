@@ -6,8 +6,10 @@
 //!
 //! Exit codes: 0 done, 1 a check failed, 2 the input or the command line is wrong.
 
+mod baseline;
 mod blocks;
 mod completions;
+mod diff;
 mod flamegraph;
 mod input;
 mod lines;
@@ -52,6 +54,8 @@ enum Command {
     Flamegraph(flamegraph::FlamegraphArgs),
     Lines(lines::LinesArgs),
     Timeline(timeline::TimelineArgs),
+    Baseline(baseline::BaselineArgs),
+    Diff(diff::DiffArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -67,6 +71,8 @@ impl Command {
             Self::Flamegraph(args) => args.run(),
             Self::Lines(args) => args.run(),
             Self::Timeline(args) => args.run(),
+            Self::Baseline(args) => args.run(),
+            Self::Diff(args) => args.run(),
             Self::Completions(args) => args.run(),
         }
     }

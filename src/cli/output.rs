@@ -20,9 +20,8 @@ pub(super) struct OutputArgs {
     /// How to write [default: what the name of the output file ends in tells, else table]
     #[arg(long, value_name = "FORMAT", value_parser = formats())]
     format: Option<String>,
-    /// Write to this file, whole or not at all; - for standard output
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    destination: Destination,
     /// Show only these columns after the name, by their names in CSV: self_cuda_memory_usage,count
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     columns: Vec<String>,
@@ -32,6 +31,45 @@ pub(super) struct OutputArgs {
     /// Whether to use colours; auto does on a terminal where NO_COLOR is not set
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
     color: When,
+}
+
+/// Where to write.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(super) struct Destination {
+    /// Write to this file, whole or not at all; - for standard output
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+}
+
+impl Destination {
+    /// Says before the work what would fail after it.
+    pub(super) fn check(&self) -> Result<()> {
+        self.file().map_or(Ok(()), check_file)
+    }
+
+    /// Writes all of it, or nothing.
+    pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
+        match self.file() {
+            Some(path) => replace_file(path, bytes),
+            None => write_stdout(bytes),
+        }
+    }
+
+    /// The file to write to; `None` for standard output.
+    fn file(&self) -> Option<&Path> {
+        self.output.as_deref().filter(|p| *p != Path::new("-") && *p != Path::new("/dev/stdout"))
+    }
+}
+
+/// Says before the work whether a file could not be written after it.
+pub(super) fn check_file(path: &Path) -> Result<()> {
+    check_place(path).map_err(|e| cannot_write(e, path))
+}
+
+/// Writes a file whole or not at all.
+pub(super) fn replace_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_file(path, bytes).map_err(|e| cannot_write(e, path))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -59,10 +97,7 @@ impl OutputArgs {
 
     /// Says before the work what would fail after it.
     pub(super) fn check(&self) -> Result<()> {
-        match self.file() {
-            Some(path) => check_place(path).map_err(|e| cannot_write(e, path)),
-            None => Ok(()),
-        }
+        self.destination.check()
     }
 
     /// Writes the report.
@@ -73,15 +108,12 @@ impl OutputArgs {
         let format = Format::find(self.format()).unwrap_or(FORMATS[0]);
         let mut bytes = Vec::new();
         format.render(report, &self.options(), &mut bytes)?;
-        match self.file() {
-            Some(path) => write_file(path, &bytes).map_err(|e| cannot_write(e, path)),
-            None => write_stdout(&bytes),
-        }
+        self.destination.write(&bytes)
     }
 
     /// The file to write to; `None` for standard output.
     fn file(&self) -> Option<&Path> {
-        self.output.as_deref().filter(|p| *p != Path::new("-") && *p != Path::new("/dev/stdout"))
+        self.destination.file()
     }
 
     fn options(&self) -> Options {

@@ -46,6 +46,16 @@ fn spread(value: &Value) -> bool {
     }
 }
 
+/// Writes a document that is a file format of its own, one line for each row.
+///
+/// # Errors
+///
+/// Where `out` cannot be written.
+pub fn write_document(document: &Value, out: &mut dyn Write) -> Result<()> {
+    write_value(document, 0, out)?;
+    Ok(out.write_all(b"\n")?)
+}
+
 fn write_value(value: &Value, depth: usize, out: &mut dyn Write) -> Result<()> {
     match value {
         Value::String(text) => write_string(text, out),

@@ -16,8 +16,17 @@ pub(super) fn render(report: &Report, options: &Options, out: &mut dyn Write) ->
         // Indented code: no name can end it, as it could a fence.
         writeln!(out, "    {line}")?;
     }
-    for (i, block) in report.blocks.iter().enumerate() {
-        if i > 0 || !chart.is_empty() {
+    if !chart.is_empty() {
+        writeln!(out)?;
+    }
+    write_blocks(&report.blocks, out)
+}
+
+fn write_blocks(blocks: &[Block], out: &mut dyn Write) -> Result<()> {
+    // A table without rows says nothing.
+    let empty = |block: &Block| block.table().is_some_and(|t| t.rows.is_empty());
+    for (i, block) in blocks.iter().filter(|block| !empty(block)).enumerate() {
+        if i > 0 {
             writeln!(out)?;
         }
         match block {
@@ -32,6 +41,12 @@ pub(super) fn render(report: &Report, options: &Options, out: &mut dyn Write) ->
             Block::Finding(Finding { message, advice, .. }) => {
                 let [message, advice] = [message, advice].map(|s| escaped(&numbers::sentence(s)));
                 writeln!(out, "> **{message}** {advice}")?;
+            }
+            Block::Details(title, blocks) => {
+                // Markdown within HTML is read as such after an empty line.
+                writeln!(out, "<details><summary>{}</summary>\n", escaped(title))?;
+                write_blocks(blocks, out)?;
+                writeln!(out, "\n</details>")?;
             }
         }
     }

@@ -18,7 +18,7 @@ mod text;
 mod torch;
 
 pub use escape::visible;
-pub use json::SCHEMA_VERSION;
+pub use json::{SCHEMA_VERSION, write_document};
 pub use svg::picture_columns;
 
 use crate::error::{Error, Result};

@@ -14,6 +14,8 @@ pub fn cell(cell: &Cell) -> String {
         Cell::Number(n) => n.to_string(),
         Cell::Count(n) => count(*n),
         Cell::Bytes(n) => bytes(*n),
+        Cell::BytesChange(n) => format!("{}{}", plus(n.0), bytes(*n)),
+        Cell::CountChange(n) => format!("{}{}", sign(*n), count(n.unsigned_abs())),
         Cell::Nanos(n) => nanos(*n),
         Cell::Ratio(r) => ratio(*r),
         Cell::Flops(n) => flops(*n),
@@ -28,6 +30,15 @@ pub fn sentence(sentence: &Sentence) -> String {
         Piece::Number(number) => cell(number),
     };
     sentence.0.iter().map(words).collect()
+}
+
+/// The plus of what rises; what falls has its minus, and zero has neither.
+fn plus(change: i64) -> &'static str {
+    if change > 0 { "+" } else { "" }
+}
+
+fn sign(change: i64) -> &'static str {
+    if change < 0 { "-" } else { plus(change) }
 }
 
 /// `1,234,567`.

@@ -15,7 +15,10 @@ pub(super) fn render(report: &Report, options: &Options, out: &mut dyn Write) ->
     for line in &chart {
         writeln!(page.out, "{line}")?;
     }
-    for (i, block) in report.blocks.iter().enumerate() {
+    // A terminal folds nothing, and a table without rows says nothing.
+    let empty = |block: &Block| block.table().is_some_and(|t| t.rows.is_empty());
+    let blocks = report.blocks.iter().filter(|block| !matches!(block, Block::Details(..)) && !empty(block));
+    for (i, block) in blocks.enumerate() {
         if i > 0 || !chart.is_empty() {
             writeln!(page.out)?;
         }
@@ -25,6 +28,7 @@ pub(super) fn render(report: &Report, options: &Options, out: &mut dyn Write) ->
             Block::Table(table) => page.table(table)?,
             Block::Facts(facts) => page.facts(facts)?,
             Block::Finding(finding) => page.finding(finding)?,
+            Block::Details(..) => {}
         }
     }
     Ok(())

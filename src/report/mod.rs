@@ -3,7 +3,9 @@
 //! A report is a struct of its options with one `run`, in a file of its own, that turns what `analysis` computed into a
 //! [`Report`]. Nothing here formats a number or writes a byte: that is `render`'s work.
 
+pub mod baseline;
 pub mod blocks;
+pub mod diff;
 mod findings;
 pub mod flamegraph;
 pub mod lines;
@@ -84,6 +86,8 @@ pub enum Block {
     Facts(Vec<(String, Cell)>),
     /// Something the user should know, with what to do.
     Finding(Finding),
+    /// What is folded away under a title where the format can fold, and left out where it cannot.
+    Details(String, Vec<Block>),
 }
 
 impl Block {
@@ -189,6 +193,10 @@ pub enum Cell {
     Count(u64),
     /// A size, or a change of size.
     Bytes(Bytes),
+    /// A change of size whose sign matters either way.
+    BytesChange(Bytes),
+    /// A change of a number of things, likewise.
+    CountChange(i64),
     /// A duration or a time from the trace's start.
     Nanos(Nanos),
     /// A share: 0.125 is 12.5 %.

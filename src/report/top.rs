@@ -438,7 +438,8 @@ fn side(row: &KeyAverage) -> String {
 pub(super) fn number(cell: &Cell) -> Option<i128> {
     match cell {
         Cell::Count(n) | Cell::Flops(n) | Cell::Address(n) | Cell::Number(n) => Some(i128::from(*n)),
-        Cell::Bytes(n) => Some(i128::from(n.0)),
+        Cell::Bytes(n) | Cell::BytesChange(n) => Some(i128::from(n.0)),
+        Cell::CountChange(n) => Some(i128::from(*n)),
         Cell::Nanos(n) => Some(i128::from(n.0)),
         Cell::Absent | Cell::Text(_) | Cell::Node { .. } | Cell::Ratio(_) => None,
     }
