@@ -432,8 +432,8 @@ impl<'a> Decoder<'a> {
     fn thread(&mut self, event: &RawEvent<'_>) -> ThreadId {
         let memo = &mut self.last_thread;
         if let Some(thread) = memo.thread
-            && memo.pid == event.pid.raw
-            && memo.tid == event.tid.raw
+            && same_short(&memo.pid, event.pid.raw)
+            && same_short(&memo.tid, event.tid.raw)
         {
             return thread;
         }
@@ -501,6 +501,12 @@ impl<'a> Decoder<'a> {
     pub(super) fn strangers(&self) -> u64 {
         self.strangers
     }
+}
+
+/// Whether two texts of a few bytes are the same, without the call that comparing slices is.
+#[inline(always)]
+fn same_short(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b)
 }
 
 fn phase_name(phase: u8) -> String {
