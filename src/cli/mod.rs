@@ -12,6 +12,7 @@ mod completions;
 mod diff;
 mod flamegraph;
 mod input;
+mod interrupt;
 mod lines;
 mod memory;
 mod output;

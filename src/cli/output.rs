@@ -1,9 +1,9 @@
 //! The arguments of every command that writes a report, and the writing: a file whole or not at all.
 //!
 //! A report is rendered in memory first, so a file is only touched when all of it is there. It is then written beside
-//! its place under another name and renamed, so an interrupted run leaves the old file or the new one. Interrupted just
-//! while writing, it can leave the file beside (`.tracetool-*.tmp`).
+//! its place under another name and renamed, so an interrupted run leaves the old file or the new one, and nothing beside.
 
+use super::interrupt;
 use crate::error::{Error, ErrorKind, Result};
 use crate::render::{FORMATS, Format, Options};
 use crate::report::Report;
@@ -196,7 +196,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         return File::options().write(true).open(path)?.write_all(bytes);
     }
     let path = resolved(path);
-    let mut beside = beside(&path).tempfile_in(folder_of(&path))?;
+    let mut beside = interrupt::begin(|| beside(&path).tempfile_in(folder_of(&path)))?;
     beside.write_all(bytes)?;
     if let Ok(old) = path.metadata() {
         beside.as_file().set_permissions(old.permissions())?;
