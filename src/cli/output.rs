@@ -1,7 +1,8 @@
 //! The arguments of every command that writes a report, and the writing: a file whole or not at all.
 //!
 //! A report is rendered in memory first, so a file is only touched when all of it is there. It is then written beside
-//! its place under another name and renamed, so an interrupted run leaves the old file or the new one, and nothing beside.
+//! its place under another name and renamed, so an interrupted run leaves the old file or the new one and nothing
+//! beside.
 
 use super::interrupt;
 use crate::error::{Error, ErrorKind, Result};
