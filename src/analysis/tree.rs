@@ -321,13 +321,32 @@ impl Launchers {
         nearest.take(MERGED_PROCESSES).find(|i| accepted(*i))
     }
 
-    /// The launcher of each device event. Device events do not tell their process, so time decides between processes
-    /// that use the same id.
+    /// The launcher of each device event. Most lanes of devices are none of a process that holds operators, so time
+    /// decides between processes that use the same id; where files were merged under a pid each, the pid does.
     fn of_device_events(&self, trace: &Trace) -> Vec<u32> {
         let (ops, events) = (trace.ops(), trace.device_events());
-        let launcher = |k: usize| self.find(ops, events.external_id()[k], events.start()[k], |_| true);
+        let process = |thread: ThreadId| trace.thread(thread).process;
+        let mut has_ops = vec![false; trace.strings().len()];
+        for (thread, known) in trace.threads().iter().zip(threads_with_ops(ops, trace.threads().len())) {
+            has_ops[thread.process.index()] |= known;
+        }
+        let launcher = |k: usize| {
+            let (id, start, own) = (events.external_id()[k], events.start()[k], process(events.lane()[k]));
+            let of_own = |op: usize| process(ops.thread()[op]) == own;
+            let beside = || has_ops[own.index()].then(|| self.find(ops, id, start, of_own)).flatten();
+            beside().or_else(|| self.find(ops, id, start, |_| true))
+        };
         (0..events.len()).map(|k| launcher(k).map_or(NONE, |i| i as u32)).collect()
     }
+}
+
+/// Which threads have rows.
+fn threads_with_ops(ops: &Ops, threads: usize) -> Vec<bool> {
+    let mut known = vec![false; threads];
+    for thread in ops.thread() {
+        known[thread.index()] = true;
+    }
+    known
 }
 
 #[cfg(test)]
