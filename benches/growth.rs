@@ -131,7 +131,8 @@ fn main() {
     println!("{:>5} {:>12} {:>9} {:>9} {:>12}", "times", "events", "seconds", "ns/event", "bytes/event");
     for turns in [1, 2, 4, 8] {
         let this = std::env::current_exe().unwrap();
-        let output = std::process::Command::new(this).env("TRACETOOL_GROWTH_TURNS", turns.to_string()).output().unwrap();
+        let output =
+            std::process::Command::new(this).env("TRACETOOL_GROWTH_TURNS", turns.to_string()).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         let [events, seconds, bytes] = *text.split_whitespace().collect::<Vec<_>>() else {
             panic!("{}", String::from_utf8_lossy(&output.stderr));

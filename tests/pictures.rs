@@ -8,24 +8,34 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-fn timeline(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tracetool")).arg("timeline").args(args).output().unwrap()
+fn run(command: &str, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tracetool")).arg(command).args(args).output().unwrap()
 }
 
 fn written(args: &[&str], name: &str) -> String {
+    written_by("timeline", args, name)
+}
+
+fn written_by(command: &str, args: &[&str], name: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
-    let output = timeline(&[args, &["-o", path.to_str().unwrap()]].concat());
+    let output = run(command, &[args, &["-o", path.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     fs::read_to_string(path).unwrap()
 }
 
 #[test]
 fn the_pictures_of_the_documentation_are_what_the_binary_writes() {
-    for case in ["gpt_naive", "gpt_flash"] {
+    let timeline = |case: &str| {
         let trace = format!("testdata/{case}.pt.trace.json.gz");
-        let now = written(&[&trace, "--max-memory", "4GiB"], "mem.svg");
-        let kept = format!("docs/{case}.svg");
+        written(&[&trace, "--max-memory", "4GiB"], "mem.svg")
+    };
+    for (name, now) in [
+        ("gpt_naive", timeline("gpt_naive")),
+        ("gpt_flash", timeline("gpt_flash")),
+        ("segments", written_by("segments", &["testdata/gpt_snapshot.snapshot.pickle.gz"], "segments.svg")),
+    ] {
+        let kept = format!("docs/{name}.svg");
         if std::env::var_os("TRACETOOL_WRITE_PICTURES").is_some() {
             fs::create_dir_all("docs").unwrap();
             fs::write(&kept, &now).unwrap();
@@ -60,7 +70,7 @@ fn a_trace_without_memory_says_which_flag_brings_it() {
     let path = folder.path().join("nomem.json");
     let op = r#"{"ph":"X","cat":"cpu_op","name":"aten::mm","ts":1,"dur":1,"pid":1,"tid":1}"#;
     fs::write(&path, format!("{{\"traceEvents\":[{op}]}}")).unwrap();
-    let output = timeline(&[path.to_str().unwrap()]);
+    let output = run("timeline", &[path.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("profile_memory=True"));
 }

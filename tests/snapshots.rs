@@ -6,7 +6,8 @@ use serde_json::Value;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use tracetool::analysis::snapshot_stats::{Cause, PoolStats, device_stats, out_of_memory};
+use tracetool::analysis::failed_requests::{Cause, out_of_memory};
+use tracetool::analysis::snapshot_stats::{CacheStats, PoolStats, device_stats};
 use tracetool::input::{ReadOptions, read_path};
 use tracetool::trace::snapshot::Action;
 use tracetool::trace::{Device, StackId, Trace};
@@ -213,5 +214,25 @@ fn public_snapshots_are_read() {
         assert_eq!(snapshot.segments.len(), 5);
         assert!(snapshot.segments.iter().all(|s| s.expandable));
         assert_eq!(trace.memory().len(), 1040);
+    }
+}
+
+#[test]
+fn the_pools_of_requests_sum_to_the_device_and_hold_every_segment_once() {
+    let others = ["snapshot_ring_buffer/memory_snapshot.pickle", "snapshot_expandable/output.pickle"];
+    let others = others.iter().filter_map(|name| public(name)).map(|path| read(&path));
+    for trace in ["snap_frag", "snap_oom", "gpt_snapshot"].iter().filter_map(|name| snapshot(name)).chain(others) {
+        let snapshot = trace.snapshot().unwrap();
+        for device in device_stats(snapshot) {
+            let sum = |of: fn(&CacheStats) -> Bytes| -> Bytes { device.caches.iter().map(of).sum() };
+            assert_eq!(sum(|c| c.stats.reserved_bytes), device.all.reserved_bytes);
+            assert_eq!(sum(|c| c.stats.allocated_bytes), device.all.allocated_bytes);
+            assert_eq!(sum(|c| c.stats.inactive_split_bytes), device.all.inactive_split_bytes);
+            assert_eq!(sum(|c| c.fragmentation.free_bytes), device.fragmentation.free_bytes);
+            assert_eq!(sum(|c| c.fragmentation.rounding_bytes), device.all.active_bytes - device.all.requested_bytes);
+            let mut places: Vec<usize> = device.caches.iter().flat_map(|c| c.segments.iter().copied()).collect();
+            places.sort_unstable();
+            assert_eq!(places, (0..snapshot.segments.len()).collect::<Vec<_>>());
+        }
     }
 }

@@ -203,6 +203,10 @@ pub(crate) fn is_user_frame(name: &str) -> bool {
 
 /// Whether a frame is of C++ or of a library without source, such as snapshots record with `stacks="all"`.
 fn is_native(name: &str) -> bool {
+    // Frames of Python have a line, those of libraries without source have none: `file.py(12): function`.
+    if !name.contains("): ") {
+        return true;
+    }
     let file = name.split_once('(').map_or(name, |(file, _)| file);
     let endings = [".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".inc", ".so"];
     file.starts_with("??") || file.contains(".so.") || endings.iter().any(|ending| file.ends_with(ending))

@@ -13,6 +13,7 @@ pub mod check;
 pub mod context;
 mod device_time;
 pub mod diff;
+pub mod failed_requests;
 pub mod flame;
 mod flops;
 mod forward;
@@ -30,6 +31,7 @@ mod shapes;
 pub mod smi;
 pub mod snapshot_stats;
 mod spans;
+pub mod stack_owners;
 pub mod step_spans;
 pub mod steps;
 #[cfg(test)]

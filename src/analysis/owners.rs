@@ -62,6 +62,11 @@ const ALLOCATION_HELPERS: [&str; 40] = [
     "resize_",
 ];
 
+/// Whether an operator of this name only makes room for others.
+pub(crate) fn is_allocation_helper(name: &str) -> bool {
+    ALLOCATION_HELPERS.contains(&name)
+}
+
 /// Which of the operators and annotations around an allocation stands for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -194,7 +199,7 @@ impl<'t> Owners<'t> {
 
     fn parts(&self) -> NameTable<Option<Part>> {
         self.by_name(|name| {
-            Some(if ALLOCATION_HELPERS.contains(&name) {
+            Some(if is_allocation_helper(name) {
                 Part::Helper
             } else if is_step(name) {
                 Part::Step

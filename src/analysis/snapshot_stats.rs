@@ -1,12 +1,12 @@
-//! The allocator's figures as far as a snapshot knows them, exact fragmentation, and why requests failed.
+//! The allocator's figures as far as a snapshot knows them, and exact fragmentation.
 //!
 //! Names and definitions are those of `torch.cuda.memory_stats()`. Its `current` figures follow from the blocks alone and
 //! equal PyTorch's own; its peaks and counters since the start of the process are not in a snapshot and not here (the
 //! peak within the recorded history is the trace's).
 
-use crate::trace::snapshot::{Action, BlockState, History, Pool, Segment, Snapshot, end_of};
-use crate::trace::{Device, StackId};
-use crate::units::{Bytes, Nanos};
+use crate::trace::Device;
+use crate::trace::snapshot::{BlockState, Pool, Segment, Snapshot};
+use crate::units::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -64,12 +64,35 @@ pub struct SegmentStats {
     pub block_count: u64,
     /// How many of them are free.
     pub free_block_count: u64,
+    /// Of the free bytes those beside active blocks, which cannot be given back; 0 where the segment is expandable.
+    pub inactive_split_bytes: Bytes,
+    /// Bytes of active blocks that nobody asked for.
+    pub rounding_bytes: Bytes,
+}
+
+/// The figures of the segments that serve the same requests: a free block of one cannot serve those of another.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CacheStats {
+    /// The requests: small or large.
+    pub pool: Pool,
+    /// The private pool, (0, 0) for the common one.
+    pub pool_id: (i64, i64),
+    /// The stream.
+    pub stream: i64,
+    /// The figures of `memory_stats()`.
+    pub stats: PoolStats,
+    /// How usable the free memory is.
+    pub fragmentation: Fragmentation,
+    /// The segments, as places in [`Snapshot::segments`], by address.
+    #[serde(skip)]
+    pub segments: Vec<usize>,
 }
 
 /// The figures of one device.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeviceStats {
     /// The device.
+    #[serde(serialize_with = "by_name")]
     pub device: Device,
     /// Both pools together.
     pub all: PoolStats,
@@ -79,56 +102,104 @@ pub struct DeviceStats {
     pub small_pool: PoolStats,
     /// How usable the free memory is.
     pub fragmentation: Fragmentation,
+    /// The same for each set of segments that serve the same requests: common pools before private ones, large before
+    /// small.
+    pub caches: Vec<CacheStats>,
     /// Each segment, in the order of the file.
     pub segments: Vec<SegmentStats>,
 }
 
+fn by_name<S: serde::Serializer>(device: &Device, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(device)
+}
+
 /// The figures of every device that has segments, by device.
 pub fn device_stats(snapshot: &Snapshot) -> Vec<DeviceStats> {
-    let mut devices: BTreeMap<Device, DeviceStats> = BTreeMap::new();
+    let mut devices: BTreeMap<Device, Tally> = BTreeMap::new();
     for (place, segment) in snapshot.segments.iter().enumerate() {
-        let stats = devices.entry(segment.device).or_insert_with(|| DeviceStats {
-            device: segment.device,
-            all: PoolStats::default(),
-            large_pool: PoolStats::default(),
-            small_pool: PoolStats::default(),
+        devices.entry(segment.device).or_default().add(place, segment);
+    }
+    devices.into_iter().map(|(device, tally)| tally.finish(device)).collect()
+}
+
+/// The sums of a device while its segments pass.
+#[derive(Default)]
+struct Tally {
+    all: PoolStats,
+    pools: [PoolStats; 2],
+    fragmentation: Fragmentation,
+    caches: BTreeMap<((i64, i64), Pool, i64), CacheStats>,
+    segments: Vec<SegmentStats>,
+    addresses: Vec<u64>,
+}
+
+impl Tally {
+    fn add(&mut self, place: usize, segment: &Segment) {
+        let own = segment_stats(place, segment);
+        let cache = self.caches.entry((segment.pool_id, segment.pool, segment.stream)).or_insert_with(|| CacheStats {
+            pool: segment.pool,
+            pool_id: segment.pool_id,
+            stream: segment.stream,
+            stats: PoolStats::default(),
             fragmentation: Fragmentation::default(),
             segments: Vec::new(),
         });
-        let own = segment_stats(place, segment);
-        let pool = match segment.pool {
-            Pool::Large => &mut stats.large_pool,
-            Pool::Small => &mut stats.small_pool,
-        };
-        add_segment(&mut stats.all, segment);
-        add_segment(pool, segment);
-        let fragmentation = &mut stats.fragmentation;
-        fragmentation.free_bytes += own.free_bytes;
-        fragmentation.largest_free_block_bytes =
-            fragmentation.largest_free_block_bytes.max(own.largest_free_block_bytes);
-        if own.block_count == own.free_block_count {
-            fragmentation.releasable_bytes += own.free_bytes;
+        // Places of this device's list for now, to find the addresses by.
+        cache.segments.push(self.segments.len());
+        for stats in [&mut self.all, &mut self.pools[segment.pool as usize], &mut cache.stats] {
+            add_segment(stats, segment);
         }
-        stats.segments.push(own);
+        self.fragmentation.add(&own);
+        cache.fragmentation.add(&own);
+        self.segments.push(own);
+        self.addresses.push(segment.address);
     }
-    let mut devices: Vec<DeviceStats> = devices.into_values().collect();
-    for stats in &mut devices {
-        stats.fragmentation.rounding_bytes = stats.all.active_bytes - stats.all.requested_bytes;
-        stats.fragmentation.ratio = ratio(stats.fragmentation.largest_free_block_bytes, stats.fragmentation.free_bytes);
+
+    fn finish(self, device: Device) -> DeviceStats {
+        let Self { all, pools, fragmentation, caches, segments, addresses } = self;
+        let [large_pool, small_pool] = pools;
+        let mut caches: Vec<CacheStats> = caches.into_values().collect();
+        for cache in &mut caches {
+            cache.segments.sort_by_key(|at| addresses[*at]);
+            cache.segments.iter_mut().for_each(|at| *at = segments[*at].segment);
+            cache.fragmentation.finish();
+        }
+        let fragmentation = {
+            let mut f = fragmentation;
+            f.finish();
+            f
+        };
+        DeviceStats { device, all, large_pool, small_pool, fragmentation, caches, segments }
     }
-    devices
 }
 
-fn ratio(largest: Bytes, free: Bytes) -> Option<f64> {
-    (free > Bytes::ZERO).then(|| 1.0 - largest.0 as f64 / free.0 as f64)
+impl Fragmentation {
+    fn add(&mut self, segment: &SegmentStats) {
+        self.free_bytes += segment.free_bytes;
+        self.largest_free_block_bytes = self.largest_free_block_bytes.max(segment.largest_free_block_bytes);
+        self.rounding_bytes += segment.rounding_bytes;
+        if segment.block_count == segment.free_block_count {
+            self.releasable_bytes += segment.free_bytes;
+        }
+    }
+
+    fn finish(&mut self) {
+        let (largest, free) = (self.largest_free_block_bytes, self.free_bytes);
+        self.ratio = (free > Bytes::ZERO).then(|| 1.0 - largest.0 as f64 / free.0 as f64);
+    }
 }
 
 fn segment_stats(place: usize, segment: &Segment) -> SegmentStats {
     let free = || segment.blocks.iter().filter(|b| !b.state.is_active());
+    let active = || segment.blocks.iter().filter(|b| b.state.is_active());
+    let free_bytes = free().map(|b| b.size).sum();
+    let split = segment.blocks.len() > 1 && !segment.expandable;
     SegmentStats {
         segment: place,
-        active_bytes: segment.blocks.iter().filter(|b| b.state.is_active()).map(|b| b.size).sum(),
-        free_bytes: free().map(|b| b.size).sum(),
+        active_bytes: active().map(|b| b.size).sum(),
+        free_bytes,
+        inactive_split_bytes: if split { free_bytes } else { Bytes::ZERO },
+        rounding_bytes: active().map(|b| b.size - b.requested).sum(),
         largest_free_block_bytes: free().map(|b| b.size).max().unwrap_or_default(),
         block_count: segment.blocks.len() as u64,
         free_block_count: free().count() as u64,
@@ -156,199 +227,5 @@ fn add_segment(stats: &mut PoolStats, segment: &Segment) {
         stats.active_bytes += block.size;
         stats.active_count += 1;
         stats.requested_bytes += block.requested;
-    }
-}
-
-/// Why a request failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// The cache has the bytes, but in no single block that this request may use: fragmentation.
-    Fragmented,
-    /// The driver had the bytes, yet the allocator did not take them: a limit was set for the process
-    /// (`set_per_process_memory_fraction`), or the free figure counts memory that could not be had in one piece.
-    Limited,
-    /// Cache and device together did not have the bytes.
-    Full,
-}
-
-/// A request that failed, and the room that there was.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OutOfMemory {
-    /// The device.
-    pub device: Device,
-    /// When.
-    pub time: Nanos,
-    /// Bytes asked for.
-    pub requested_bytes: Bytes,
-    /// What the driver said was free on the device, where the file says.
-    pub device_free_bytes: Option<Bytes>,
-    /// Who asked.
-    pub stack: StackId,
-    /// The cache at that moment; `None` for all but the latest failures, of which [`MAX_EXAMINED`] are examined.
-    pub cache: Option<CacheState>,
-}
-
-/// The cache when a request failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct CacheState {
-    /// Reserved then.
-    pub reserved_bytes: Bytes,
-    /// In use then.
-    pub active_bytes: Bytes,
-    /// Reserved and not in use.
-    pub free_bytes: Bytes,
-    /// The largest free block of all.
-    pub largest_free_block_bytes: Bytes,
-    /// The largest free block of the request's own pool and stream: the largest request that would have fitted.
-    pub largest_fitting_bytes: Bytes,
-    /// Why the request failed.
-    pub cause: Cause,
-}
-
-/// How many failed requests of a device have their cache worked out, the latest ones: each takes a walk over all blocks.
-pub const MAX_EXAMINED: usize = 32;
-
-/// All failed requests of the history, in the order of devices and time.
-pub fn out_of_memory(snapshot: &Snapshot) -> Vec<OutOfMemory> {
-    snapshot.histories.iter().flat_map(|history| of_history(snapshot, history)).collect()
-}
-
-fn of_history(snapshot: &Snapshot, history: &History) -> Vec<OutOfMemory> {
-    let Some(last) = history.out_of_memory.last() else { return Vec::new() };
-    let mut found: Vec<OutOfMemory> = Vec::with_capacity(history.out_of_memory.len());
-    for failed in &history.out_of_memory {
-        let Some(entry) = history.entries.get(failed.entry) else { continue };
-        found.push(OutOfMemory {
-            device: history.device,
-            time: entry.time,
-            requested_bytes: entry.requested,
-            device_free_bytes: failed.device_free,
-            stack: entry.stack,
-            cache: None,
-        });
-    }
-    let first = found.len().saturating_sub(MAX_EXAMINED);
-    let mut past = Past::new(snapshot, history.device);
-    let mut at = history.entries.len();
-    debug_assert!(last.entry < at);
-    for (failed, found) in history.out_of_memory.iter().zip(&mut found).skip(first).rev() {
-        while at > failed.entry {
-            at -= 1;
-            past.undo(&history.entries[at]);
-        }
-        found.cache = history.entries.get(failed.entry).map(|e| past.cache(e.requested, e.stream, failed.device_free));
-    }
-    found
-}
-
-/// The state of one device's allocator, walked backwards from the end.
-struct Past {
-    segments: BTreeMap<u64, Reserved>,
-    active: BTreeMap<u64, Bytes>,
-}
-
-#[derive(Clone, Copy)]
-struct Reserved {
-    end: u64,
-    stream: i64,
-    pool: Pool,
-}
-
-/// Segments of this size serve the small pool (`kSmallBuffer`).
-const SMALL_SEGMENT: Bytes = Bytes(2 << 20);
-/// The largest request that the small pool serves (`kSmallSize`).
-const SMALL_REQUEST: Bytes = Bytes(1 << 20);
-
-impl Past {
-    fn new(snapshot: &Snapshot, device: Device) -> Self {
-        let segments = || snapshot.segments.iter().filter(|s| s.device == device);
-        let reserved = |s: &Segment| (s.address, Reserved { end: s.end(), stream: s.stream, pool: s.pool });
-        let blocks = segments().flat_map(|s| &s.blocks).filter(|b| b.state.is_active());
-        Self { segments: segments().map(reserved).collect(), active: blocks.map(|b| (b.address, b.size)).collect() }
-    }
-
-    fn undo(&mut self, entry: &crate::trace::snapshot::HistoryEntry) {
-        let (address, end) = (entry.address, end_of(entry.address, entry.size));
-        let pool = if entry.size <= SMALL_SEGMENT { Pool::Small } else { Pool::Large };
-        match entry.action {
-            Action::Alloc => drop(self.active.remove(&address)),
-            Action::FreeCompleted => drop(self.active.insert(address, entry.size)),
-            Action::SegmentAlloc => drop(self.segments.remove(&address)),
-            Action::SegmentFree => drop(self.segments.insert(address, Reserved { end, stream: entry.stream, pool })),
-            Action::SegmentMap => self.unmap(address, end),
-            Action::SegmentUnmap => self.map(address, Reserved { end, stream: entry.stream, pool }),
-            _ => {}
-        }
-    }
-
-    /// Takes a range out of the segment that holds it.
-    fn unmap(&mut self, start: u64, end: u64) {
-        let Some((&at, &whole)) = self.segments.range(..=start).next_back() else { return };
-        if whole.end <= start {
-            return;
-        }
-        self.segments.remove(&at);
-        if at < start {
-            self.segments.insert(at, Reserved { end: start, ..whole });
-        }
-        if end < whole.end {
-            self.segments.insert(end, whole);
-        }
-    }
-
-    /// Puts a range back, as one with the segments that it touches: a growing segment is one piece.
-    fn map(&mut self, mut start: u64, mut range: Reserved) {
-        if let Some((&at, &before)) = self.segments.range(..start).next_back().filter(|(_, s)| s.end == start) {
-            self.segments.remove(&at);
-            start = at;
-            range = Reserved { end: range.end, ..before };
-        }
-        if let Some(after) = self.segments.remove(&range.end) {
-            range = Reserved { end: after.end, ..after };
-        }
-        self.segments.insert(start, range);
-    }
-
-    fn cache(&self, asked: Bytes, stream: i64, device_free: Option<Bytes>) -> CacheState {
-        let pool = if asked <= SMALL_REQUEST { Pool::Small } else { Pool::Large };
-        let (mut reserved, mut free) = (0u64, 0u64);
-        let (mut largest, mut fitting) = (0u64, 0u64);
-        let mut active = self.active.iter().peekable();
-        for (&start, segment) in &self.segments {
-            let mut at = start;
-            reserved = reserved.saturating_add(segment.end.saturating_sub(start));
-            let mut gap = |from: u64, to: u64| {
-                let room = to.saturating_sub(from);
-                free = free.saturating_add(room);
-                largest = largest.max(room);
-                if segment.pool == pool && segment.stream == stream {
-                    fitting = fitting.max(room);
-                }
-            };
-            while let Some((&address, &size)) = active.next_if(|(address, _)| **address < segment.end) {
-                if address >= at {
-                    gap(at, address);
-                    at = end_of(address, size);
-                }
-            }
-            gap(at, segment.end);
-        }
-        let bytes = |n: u64| Bytes(i64::try_from(n).unwrap_or(i64::MAX));
-        let cause = if device_free.is_some_and(|free| free >= asked) {
-            Cause::Limited
-        } else if bytes(free) >= asked {
-            Cause::Fragmented
-        } else {
-            Cause::Full
-        };
-        CacheState {
-            reserved_bytes: bytes(reserved),
-            active_bytes: bytes(reserved) - bytes(free),
-            free_bytes: bytes(free),
-            largest_free_block_bytes: bytes(largest),
-            largest_fitting_bytes: bytes(fitting),
-            cause,
-        }
     }
 }

@@ -19,6 +19,7 @@ mod output;
 mod peak;
 mod progress;
 mod run;
+mod segments;
 mod steps;
 mod summary;
 mod timeline;
@@ -57,6 +58,7 @@ enum Command {
     Timeline(timeline::TimelineArgs),
     Baseline(baseline::BaselineArgs),
     Diff(diff::DiffArgs),
+    Segments(segments::SegmentsArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -74,6 +76,7 @@ impl Command {
             Self::Timeline(args) => args.run(),
             Self::Baseline(args) => args.run(),
             Self::Diff(args) => args.run(),
+            Self::Segments(args) => args.run(),
             Self::Completions(args) => args.run(),
         }
     }

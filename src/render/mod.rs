@@ -64,6 +64,7 @@ fn picture(report: &Report, _: &Options, out: &mut dyn Write) -> Result<()> {
     match &report.figure {
         Some(Figure::Flame(figure)) => flame::svg(figure, out),
         Some(Figure::Memory(figure)) => svg::render(figure, out),
+        Some(Figure::Segments(figure)) => svg::segments(figure, out),
         None => Err(Error::usage(format!("{} draws no picture for --format svg", report.command))),
     }
 }

@@ -12,6 +12,7 @@ pub mod lines;
 mod memory;
 mod names;
 pub mod peak;
+pub mod segments;
 mod sentence;
 pub mod steps;
 pub mod summary;
@@ -52,6 +53,8 @@ pub enum Figure {
     Flame(flamegraph::FlameFigure),
     /// Memory over time.
     Memory(Box<timeline::MemoryFigure>),
+    /// Segments and their blocks.
+    Segments(Box<segments::SegmentsFigure>),
 }
 
 impl Report {

@@ -7,6 +7,7 @@
 
 mod canvas;
 mod panel;
+mod segments;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ use crate::error::Result;
 use crate::report::timeline::MemoryFigure;
 use canvas::Canvas;
 use panel::Panel;
+pub(super) use segments::render as segments;
 use std::io::Write;
 
 const WIDTH: u32 = 1200;
