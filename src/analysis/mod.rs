@@ -8,6 +8,7 @@ pub mod averages;
 pub mod baseline;
 pub mod busy;
 pub mod call_tree;
+pub mod card;
 pub mod categories;
 pub mod check;
 pub mod context;

@@ -89,8 +89,9 @@ pub struct DeviceTimeline {
     pub device: String,
     /// Whether totals are running sums from the smallest possible baseline, not the allocator's.
     pub estimated: bool,
-    /// Whether blocks are known; where not, all is before_trace.
-    pub paired: bool,
+    /// What belongs to no series.
+    #[serde(skip)]
+    pub unattributed: Unattributed,
     /// The memory of the device, where the trace says.
     pub capacity_bytes: Option<Bytes>,
     /// The greatest total in the window.
@@ -105,6 +106,18 @@ pub struct DeviceTimeline {
     pub points: Vec<Point>,
     /// For each point the bytes of each series: row by row.
     pub live_bytes: Vec<Bytes>,
+}
+
+/// What the memory is that belongs to no series.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unattributed {
+    /// It was there before the trace.
+    #[default]
+    BeforeTrace,
+    /// Blocks are not known: it is all.
+    BlocksNotKnown,
+    /// No process that was seen holds it: the driver, or processes of other users and containers.
+    NoProcess,
 }
 
 /// The greatest total of a window.
@@ -268,7 +281,7 @@ impl Look<'_, '_> {
         Some(DeviceTimeline {
             device: m.device().to_string(),
             estimated: m.is_estimated(),
-            paired: m.is_paired(),
+            unattributed: if m.is_paired() { Unattributed::BeforeTrace } else { Unattributed::BlocksNotKnown },
             capacity_bytes: self.capacity(m),
             peak: self.peak(m, peak, held),
             out_of_memory,

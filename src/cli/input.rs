@@ -8,6 +8,7 @@ use crate::render::numbers;
 use crate::trace::{Diagnostics, Keep, Severity, Trace};
 use crate::units::Bytes;
 use clap::{Args, ValueHint};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// What to read, and how.
@@ -74,8 +75,19 @@ impl ReadingArgs {
     }
 }
 
+/// All bytes of a small file, such as a log of nvidia-smi; of standard input if the path is `-`.
+pub(super) fn read_bytes(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if path == Path::new("-") {
+        std::io::stdin().lock().read_to_end(&mut bytes)?;
+    } else {
+        std::fs::File::open(path)?.read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
 /// One line a diagnostic.
-fn tell(diagnostics: &Diagnostics) {
+pub(super) fn tell(diagnostics: &Diagnostics) {
     for d in diagnostics.iter() {
         let word = match d.severity {
             Severity::Info => "note",

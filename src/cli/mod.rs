@@ -20,6 +20,7 @@ mod peak;
 mod progress;
 mod run;
 mod segments;
+mod smi;
 mod steps;
 mod summary;
 mod timeline;
@@ -56,6 +57,7 @@ enum Command {
     Flamegraph(flamegraph::FlamegraphArgs),
     Lines(lines::LinesArgs),
     Timeline(timeline::TimelineArgs),
+    Smi(smi::SmiArgs),
     Baseline(baseline::BaselineArgs),
     Diff(diff::DiffArgs),
     Segments(segments::SegmentsArgs),
@@ -77,6 +79,7 @@ impl Command {
             Self::Baseline(args) => args.run(),
             Self::Diff(args) => args.run(),
             Self::Segments(args) => args.run(),
+            Self::Smi(args) => args.run(),
             Self::Completions(args) => args.run(),
         }
     }

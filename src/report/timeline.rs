@@ -6,7 +6,7 @@ use super::memory::{MemoryOptions, keep, lacks, oddities, to_json};
 use super::peak::title;
 use super::sentence::sentence;
 use super::{Block, Cell, Column, Figure, Report, Table};
-use crate::analysis::timeline::{DeviceTimeline, Timeline, TimelineOptions, timeline};
+use crate::analysis::timeline::{DeviceTimeline, Timeline, TimelineOptions, Unattributed, timeline};
 use crate::error::Result;
 use crate::trace::{Keep, Trace};
 use crate::units::{Bytes, Nanos};
@@ -40,6 +40,10 @@ pub struct MemoryFigure {
     pub source: String,
     /// The numbers.
     pub timeline: Timeline,
+    /// What the total is called: allocated, or used.
+    pub total: &'static str,
+    /// What times count from.
+    pub zero: &'static str,
     /// Where the scale of memory ends; `None` just above what there is.
     pub max_memory: Option<Bytes>,
     /// The width in pixels, where it is given.
@@ -87,6 +91,8 @@ impl MemoryTimeline {
             title: format!("Memory by {}", self.timeline.group_by.name()),
             source: self.source.clone(),
             timeline,
+            total: "allocated",
+            zero: "the trace's first event",
             max_memory: self.max_memory,
             width: self.width,
             height: self.height,
@@ -175,7 +181,11 @@ fn device_document(trace: &Trace, d: &DeviceTimeline) -> Value {
 
 /// What is called that belongs to no series.
 pub fn before_name(d: &DeviceTimeline) -> &'static str {
-    if d.paired { "(before the trace)" } else { "(blocks not known)" }
+    match d.unattributed {
+        Unattributed::BeforeTrace => "(before the trace)",
+        Unattributed::BlocksNotKnown => "(blocks not known)",
+        Unattributed::NoProcess => "(no process seen)",
+    }
 }
 
 /// Takes out the devices, mostly the host, that hold next to nothing beside another.

@@ -125,7 +125,8 @@ impl<'a> Panel<'a> {
         }
         if labels {
             let middle = ((self.left + self.right) / 2.0, self.bottom + 33.0);
-            canvas.text(middle, "text-anchor=\"middle\" fill=\"#555\"", "time since the trace's first event");
+            let zero = format!("time since {}", self.figure.zero);
+            canvas.text(middle, "text-anchor=\"middle\" fill=\"#555\"", &zero);
         }
     }
 
@@ -215,7 +216,7 @@ impl<'a> Panel<'a> {
             if e.least < e.most { [value(e.least), value(e.most)] } else { [value(e.most), value(e.least)] }
         });
         let style = "fill=\"none\" stroke=\"#111\" stroke-width=\".9\" stroke-linejoin=\"round\"";
-        let title = format!("allocated: {} at the peak", numbers::bytes(self.peak()));
+        let title = format!("{}: {} at the peak", self.figure.total, numbers::bytes(self.peak()));
         canvas.shape("path", &format!("d=\"{allocated}\" {style}"), &title);
         if let Some(most) = self.most_reserved() {
             let reserved = |e: &Extremes| points[e.most_reserved].reserved_bytes.unwrap_or_default();
@@ -362,8 +363,8 @@ impl<'a> Panel<'a> {
             let y = row(canvas, "reserved", &numbers::bytes(reserved), false);
             stroke(canvas, y, "stroke=\"#7a1fa2\" stroke-width=\"1.4\" stroke-dasharray=\"7 3\"", "reserved");
         }
-        let y_of = row(canvas, "allocated", &numbers::bytes(self.peak()), false);
-        stroke(canvas, y_of, "stroke=\"#111\"", "allocated");
+        let y_of = row(canvas, self.figure.total, &numbers::bytes(self.peak()), false);
+        stroke(canvas, y_of, "stroke=\"#111\"", self.figure.total);
         for i in shown {
             let (name, bytes, _, fill) = &layers[i];
             let y = row(canvas, name, &numbers::bytes(*bytes), false);

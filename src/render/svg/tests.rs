@@ -1,7 +1,9 @@
 //! Pictures are well formed whatever the names in them, and every shape says what it is.
 
 use super::*;
-use crate::analysis::timeline::{DeviceTimeline, FailedRequest, PeakMark, Point, Series, Stretch, Timeline};
+use crate::analysis::timeline::{
+    DeviceTimeline, FailedRequest, PeakMark, Point, Series, Stretch, Timeline, Unattributed,
+};
 use crate::units::{Bytes, Nanos};
 use proptest::prelude::*;
 
@@ -18,7 +20,7 @@ fn figure(name: &str) -> MemoryFigure {
     let device = DeviceTimeline {
         device: "cuda:0".into(),
         estimated: true,
-        paired: true,
+        unattributed: Unattributed::BeforeTrace,
         capacity_bytes: Some(Bytes(1000)),
         peak: PeakMark {
             time_ns: Nanos(10),
@@ -43,7 +45,16 @@ fn figure(name: &str) -> MemoryFigure {
         phases: vec![stretch(1, 19)],
     };
     let (title, source) = (name.to_owned(), name.to_owned());
-    MemoryFigure { title, source, timeline, max_memory: None, width: None, height: None }
+    MemoryFigure {
+        title,
+        source,
+        timeline,
+        total: "allocated",
+        zero: "the start",
+        max_memory: None,
+        width: None,
+        height: None,
+    }
 }
 
 /// Whether this is well-formed XML without any of the characters that XML forbids, by a reader of the part that

@@ -1,0 +1,349 @@
+//! The memory of whole cards over wall-clock time, split by whose it is: what nvidia-smi saw, and within the profiled
+//! process what PyTorch's allocator says of the same moments.
+//!
+//! `used = tensors + cached + context and libraries + other processes + what no process accounts for`. Tensors are the
+//! allocator's allocated bytes and cached is reserved less allocated, both to the byte. nvidia-smi's figures are whole MiB,
+//! and samples: what a process holds beyond its reserved memory (the CUDA context, loaded kernels, libraries' workspaces)
+//! is the median over the samples that see the process, since it changes seldom, and a sample may lie before or after
+//! a segment that came in the same moment.
+
+use super::allocations::Allocations;
+use super::timeline::{DeviceTimeline, PeakMark, Point, Series, Timeline, Unattributed};
+use crate::trace::smi::SmiLog;
+use crate::trace::{Device, Trace};
+use crate::units::{Bytes, Nanos};
+use serde::Serialize;
+
+/// What PyTorch's allocator held on one device over wall-clock time; each state holds until the next.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunMemory {
+    /// The process id as nvidia-smi has it, where it is known.
+    pub pid: Option<u32>,
+    /// nvidia-smi's index of the card.
+    pub gpu_index: Option<u32>,
+    /// Since when.
+    pub time: Vec<Nanos>,
+    /// Bytes of tensors.
+    pub allocated: Vec<Bytes>,
+    /// Bytes of segments, tensors and cached.
+    pub reserved: Vec<Bytes>,
+}
+
+impl RunMemory {
+    /// The memory of a trace's or snapshot's first accelerator, or of `device`, with its clock set forward by `offset`;
+    /// `None` where the trace tells no reserved memory or no wall-clock time.
+    pub fn of(trace: &Trace, device: Option<Device>, offset: Nanos) -> Option<Self> {
+        let memory = Allocations::build(trace);
+        let device = memory
+            .devices()
+            .iter()
+            .find(|m| device.map_or(!m.device().kind.is_cpu(), |wanted| m.device() == wanted))?;
+        let mut run = Self { gpu_index: u32::try_from(device.device().index).ok(), ..Self::default() };
+        for i in 0..device.len() {
+            let Some(reserved) = device.reserved(i) else { continue };
+            run.time.push(trace.absolute(device.time()[i]) + offset);
+            run.allocated.push(device.allocated()[i]);
+            run.reserved.push(reserved);
+        }
+        // Before 2001 is no wall clock.
+        let is_wall_clock = run.time.first().is_some_and(|t| t.0 > 1_000_000_000_000_000_000);
+        is_wall_clock.then_some(run)
+    }
+
+    /// Adds what `other` saw before and after this.
+    pub fn extend(&mut self, other: &Self) {
+        let (Some(first), Some(last)) = (self.time.first().copied(), self.time.last().copied()) else {
+            let pid = self.pid.or(other.pid);
+            *self = Self { pid, ..other.clone() };
+            return;
+        };
+        let (before, after) = (other.time.partition_point(|t| *t < first), other.time.partition_point(|t| *t <= last));
+        let join = |own: &mut Vec<Bytes>, more: &[Bytes]| {
+            own.splice(0..0, more[..before].iter().copied());
+            own.extend_from_slice(&more[after..]);
+        };
+        join(&mut self.allocated, &other.allocated);
+        join(&mut self.reserved, &other.reserved);
+        self.time.splice(0..0, other.time[..before].iter().copied());
+        self.time.extend_from_slice(&other.time[after..]);
+        self.pid = self.pid.or(other.pid);
+    }
+
+    /// Tensors and reserved memory at a time; nothing before the first event.
+    fn at(&self, time: Nanos) -> Option<(Bytes, Bytes)> {
+        let i = self.time.partition_point(|t| *t <= time).checked_sub(1)?;
+        Some((self.allocated[i], self.reserved[i]))
+    }
+}
+
+/// A card at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CardMoment {
+    /// When.
+    pub time_ns: Nanos,
+    /// Memory in use as nvidia-smi last said, if it has.
+    pub used_bytes: Option<Bytes>,
+    /// Tensors of the profiled process.
+    pub tensor_bytes: Bytes,
+    /// What its allocator keeps beyond them.
+    pub cached_bytes: Bytes,
+    /// What the process holds beyond its allocator.
+    pub context_bytes: Bytes,
+    /// What each process holds, in the order of [`Card::processes`]; of the profiled one as nvidia-smi last said.
+    pub process_bytes: Vec<Bytes>,
+}
+
+impl CardMoment {
+    /// What the parts of the profiled process and of the others sum to.
+    fn attributed(&self, run: Option<usize>) -> Bytes {
+        let others = self.process_bytes.iter().enumerate().filter(|(i, _)| Some(*i) != run);
+        self.tensor_bytes + self.cached_bytes + self.context_bytes + others.map(|(_, b)| *b).sum()
+    }
+
+    /// What nvidia-smi counts as used and no part accounts for; negative where a sample is older than the parts.
+    pub fn rest(&self, run: Option<usize>) -> Option<Bytes> {
+        Some(self.used_bytes? - self.attributed(run))
+    }
+}
+
+/// A card over the time of the logs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Card {
+    /// Its place in [`SmiLog::gpus`].
+    pub gpu: usize,
+    /// The processes that were seen on it: places in [`SmiLog::processes`].
+    pub processes: Vec<usize>,
+    /// Which of `processes` is the profiled one.
+    pub run: Option<usize>,
+    /// What the profiled process holds beyond its allocator's memory: the median, the least and the most of the samples.
+    pub context: Option<[Bytes; 3]>,
+    /// The moments of samples, and between them those at which the allocator's memory changed.
+    pub moments: Vec<CardMoment>,
+}
+
+/// Each card that the logs saw, with the run on the one that it used.
+pub fn cards(log: &SmiLog, run: Option<&RunMemory>) -> Vec<Card> {
+    (0..log.gpus.len()).filter_map(|gpu| card(log, gpu, run)).collect()
+}
+
+fn card(log: &SmiLog, gpu: usize, run: Option<&RunMemory>) -> Option<Card> {
+    let processes: Vec<usize> = (0..log.processes.len()).filter(|p| log.processes[*p].gpu == gpu).collect();
+    let on_card = |run: &&RunMemory| match (run.gpu_index, log.gpus[gpu].index) {
+        (Some(ours), Some(theirs)) if log.gpus.len() > 1 => ours == theirs,
+        _ => log.gpus.len() == 1,
+    };
+    let run = run.filter(on_card);
+    let own = run.and_then(|run| {
+        let pid = run.pid?;
+        processes.iter().position(|p| log.processes[*p].pid == pid)
+    });
+    let mut moments = samples(log, gpu, &processes);
+    if let Some(run) = run {
+        moments = with_changes(moments, run);
+    }
+    let mut card = Card { gpu, processes, run: own, context: None, moments };
+    if let Some(run) = run {
+        card.split(run);
+    }
+    (!card.moments.is_empty()).then_some(card)
+}
+
+/// The states of a card as samples told them, by time.
+fn samples(log: &SmiLog, gpu: usize, processes: &[usize]) -> Vec<CardMoment> {
+    enum Told {
+        Used(Bytes),
+        Process(usize, Bytes),
+    }
+    let mut told: Vec<(Nanos, Told)> = Vec::new();
+    let used = log.gpu_samples.iter().filter(|s| s.gpu == gpu);
+    told.extend(used.filter_map(|s| Some((s.time, Told::Used(s.used?)))));
+    for (place, process) in processes.iter().enumerate() {
+        let own = log.process_samples.iter().filter(|s| s.process == *process);
+        let seen: Vec<(Nanos, Bytes)> = own.filter_map(|s| Some((s.time, s.used?))).collect();
+        told.extend(seen.iter().map(|(time, bytes)| (*time, Told::Process(place, *bytes))));
+        // It is gone a sample after it was last seen.
+        if let Some((last, _)) = seen.last() {
+            let mut steps: Vec<Nanos> = seen.windows(2).map(|w| w[1].0 - w[0].0).filter(|s| *s > Nanos::ZERO).collect();
+            steps.sort_unstable();
+            let step = steps.get(steps.len() / 2).copied().unwrap_or(Nanos(1_000_000_000));
+            told.push((*last + step, Told::Process(place, Bytes::ZERO)));
+        }
+    }
+    told.sort_by_key(|(time, _)| *time);
+    // What is said after the last sample is only that something ended.
+    let end = log.gpu_samples.iter().map(|s| s.time).chain(log.process_samples.iter().map(|s| s.time)).max();
+    told.retain(|(time, _)| Some(*time) <= end);
+    let mut now = CardMoment { process_bytes: vec![Bytes::ZERO; processes.len()], ..CardMoment::default() };
+    let mut moments: Vec<CardMoment> = Vec::new();
+    for (time, told) in told {
+        now.time_ns = time;
+        match told {
+            Told::Used(bytes) => now.used_bytes = Some(bytes),
+            Told::Process(place, bytes) => now.process_bytes[place] = bytes,
+        }
+        match moments.last_mut() {
+            Some(last) if last.time_ns == time => last.clone_from(&now),
+            _ => moments.push(now.clone()),
+        }
+    }
+    moments
+}
+
+/// How many changes of the allocator's memory are kept: more than a picture has columns.
+const CHANGES: usize = 2000;
+
+/// Moments with those at which the allocator's memory changed in between: of each of many stretches of time the highest.
+fn with_changes(moments: Vec<CardMoment>, run: &RunMemory) -> Vec<CardMoment> {
+    let (Some(first), Some(last)) = (moments.first().cloned(), moments.last().cloned()) else { return moments };
+    let within = run.time.partition_point(|t| *t < first.time_ns)..run.time.partition_point(|t| *t <= last.time_ns);
+    let stretch = within.len().div_ceil(CHANGES).max(1);
+    let mut changes: Vec<Nanos> = Vec::new();
+    for start in within.clone().step_by(stretch) {
+        let part = start..(start + stretch).min(within.end);
+        let highest = part.clone().max_by_key(|i| (run.allocated[*i], run.reserved[*i])).unwrap_or(start);
+        // Where it begins too, so that a long rest after the highest does not look like it.
+        changes.extend([part.start, highest].map(|i| run.time[i]));
+    }
+    changes.sort_unstable();
+    changes.dedup();
+    let mut changes = changes.into_iter().peekable();
+    let mut all: Vec<CardMoment> = Vec::with_capacity(moments.len() + CHANGES);
+    for moment in moments {
+        while let Some(time) = changes.next_if(|t| *t < moment.time_ns) {
+            if let Some(before) = all.last().cloned() {
+                all.push(CardMoment { time_ns: time, ..before });
+            }
+        }
+        let _ = changes.next_if(|t| *t == moment.time_ns);
+        all.push(moment);
+    }
+    all
+}
+
+impl Card {
+    /// Splits what the profiled process holds.
+    fn split(&mut self, run: &RunMemory) {
+        let held = |m: &CardMoment| self.run.map(|place| m.process_bytes[place]).filter(|b| *b > Bytes::ZERO);
+        let end = run.time.last().copied().unwrap_or_default();
+        let beyond = self.moments.iter().filter(|m| m.time_ns <= end);
+        let mut beyond: Vec<Bytes> =
+            beyond.filter_map(|m| Some((held(m)? - run.at(m.time_ns)?.1).max(Bytes::ZERO))).collect();
+        beyond.sort_unstable();
+        let median = beyond.get(beyond.len() / 2).copied();
+        self.context = median.map(|median| [median, beyond[0], beyond[beyond.len() - 1]]);
+        for moment in &mut self.moments {
+            let seen = self.run.is_none_or(|place| moment.process_bytes[place] > Bytes::ZERO);
+            let process = self.run.map(|place| moment.process_bytes[place]);
+            let Some((tensors, reserved)) = run.at(moment.time_ns).filter(|_| seen) else {
+                // Before the profile all that it holds counts as one.
+                moment.context_bytes = process.unwrap_or_default();
+                continue;
+            };
+            (moment.tensor_bytes, moment.cached_bytes) = (tensors, reserved - tensors);
+            moment.context_bytes = median.unwrap_or_default();
+        }
+    }
+
+    /// The moment at which nvidia-smi saw most in use.
+    pub fn peak(&self) -> Option<&CardMoment> {
+        let mut peak: Option<&CardMoment> = None;
+        for moment in &self.moments {
+            if moment.used_bytes.is_some() && peak.is_none_or(|p| moment.used_bytes > p.used_bytes) {
+                peak = Some(moment);
+            }
+        }
+        peak
+    }
+
+    /// What the parts are called: those of the profiled process where there is one, then the other processes.
+    pub fn part_names(&self, log: &SmiLog) -> Vec<String> {
+        let mut names = Vec::new();
+        if self.has_run() {
+            names.extend(["tensors", "cached by PyTorch", "context and libraries"].map(str::to_owned));
+        }
+        let others = self.processes.iter().enumerate().filter(|(place, _)| Some(*place) != self.run);
+        names.extend(others.map(|(_, p)| {
+            let process = &log.processes[*p];
+            let name = process.name.as_deref().unwrap_or("process");
+            // The program without its folders.
+            format!("{} (pid {})", name.rsplit('/').next().unwrap_or(name), process.pid)
+        }));
+        names
+    }
+
+    /// The parts of a moment, in the order of [`Self::part_names`].
+    pub fn parts(&self, moment: &CardMoment) -> Vec<Bytes> {
+        let mut parts = Vec::new();
+        if self.has_run() {
+            parts.extend([moment.tensor_bytes, moment.cached_bytes, moment.context_bytes]);
+        }
+        let others = moment.process_bytes.iter().enumerate().filter(|(place, _)| Some(*place) != self.run);
+        parts.extend(others.map(|(_, bytes)| *bytes));
+        parts
+    }
+
+    fn has_run(&self) -> bool {
+        self.run.is_some() || self.moments.iter().any(|m| m.tensor_bytes > Bytes::ZERO)
+    }
+
+    /// The card as a device of a timeline.
+    fn timeline(&self, log: &SmiLog) -> DeviceTimeline {
+        let gpu = &log.gpus[self.gpu];
+        let names = self.part_names(log);
+        let rows: Vec<Vec<Bytes>> = self.moments.iter().map(|m| self.parts(m)).collect();
+        let total = |m: &CardMoment, row: &[Bytes]| m.used_bytes.unwrap_or_default().max(row.iter().copied().sum());
+        let mut points = Vec::new();
+        let mut peak = (0, Bytes::ZERO);
+        for (i, (m, row)) in self.moments.iter().zip(&rows).enumerate() {
+            let all = total(m, row);
+            if i == 0 || all > peak.1 {
+                peak = (i, all);
+            }
+            let before_trace_bytes = all - row.iter().copied().sum();
+            points.push(Point { time_ns: m.time_ns, allocated_bytes: all, before_trace_bytes, reserved_bytes: None });
+        }
+        let series = names.into_iter().enumerate().map(|(k, key)| Series {
+            key,
+            groups: 1,
+            peak_live_bytes: rows[peak.0][k],
+            most_bytes: rows.iter().map(|row| row[k]).max().unwrap_or_default(),
+        });
+        let index = gpu.index.map_or(self.gpu.to_string(), |i| i.to_string());
+        DeviceTimeline {
+            device: match &gpu.name {
+                Some(name) => format!("GPU {index} ({name})"),
+                None => format!("GPU {index}"),
+            },
+            estimated: false,
+            unattributed: Unattributed::NoProcess,
+            capacity_bytes: gpu.total,
+            peak: PeakMark {
+                time_ns: points[peak.0].time_ns,
+                allocated_bytes: points[peak.0].allocated_bytes,
+                before_trace_bytes: points[peak.0].before_trace_bytes,
+                step: None,
+                phase: None,
+                operator: None,
+            },
+            out_of_memory: Vec::new(),
+            out_of_memory_count: 0,
+            series: series.collect(),
+            points,
+            live_bytes: rows.into_iter().flatten().collect(),
+        }
+    }
+}
+
+/// The cards over time, as a [`Timeline`] whose series are the parts.
+pub fn cards_timeline(log: &SmiLog, cards: &[Card]) -> Timeline {
+    let times = || cards.iter().flat_map(|c| &c.moments).map(|m| m.time_ns);
+    let start = times().min().unwrap_or_default();
+    Timeline {
+        trace_start_ns: start,
+        start_ns: start,
+        end_ns: times().max().unwrap_or_default(),
+        devices: cards.iter().map(|card| card.timeline(log)).collect(),
+        steps: Vec::new(),
+        phases: Vec::new(),
+    }
+}
