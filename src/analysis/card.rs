@@ -38,7 +38,8 @@ impl RunMemory {
             .devices()
             .iter()
             .find(|m| device.map_or(!m.device().kind.is_cpu(), |wanted| m.device() == wanted))?;
-        let mut run = Self { gpu_index: u32::try_from(device.device().index).ok(), ..Self::default() };
+        let pid = Self::pid_of(trace);
+        let mut run = Self { pid, gpu_index: u32::try_from(device.device().index).ok(), ..Self::default() };
         for i in 0..device.len() {
             let Some(reserved) = device.reserved(i) else { continue };
             run.time.push(trace.absolute(device.time()[i]) + offset);
@@ -48,6 +49,14 @@ impl RunMemory {
         // Before 2001 is no wall clock.
         let is_wall_clock = run.time.first().is_some_and(|t| t.0 > 1_000_000_000_000_000_000);
         is_wall_clock.then_some(run)
+    }
+
+    /// The process whose operators the trace holds most of, by its number.
+    pub fn pid_of(trace: &Trace) -> Option<u32> {
+        let mut counts = vec![0u64; trace.threads().len()];
+        trace.memory().thread().iter().for_each(|t| counts[t.index()] += 1);
+        let most = counts.iter().enumerate().max_by_key(|(i, n)| (**n, std::cmp::Reverse(*i)))?.0;
+        trace.str(trace.threads()[most].process).parse().ok()
     }
 
     /// Adds what `other` saw before and after this.
@@ -117,6 +126,8 @@ pub struct Card {
     pub run: Option<usize>,
     /// What the profiled process holds beyond its allocator's memory: the median, the least and the most of the samples.
     pub context: Option<[Bytes; 3]>,
+    /// Which of `moments` are samples.
+    told: Vec<usize>,
     /// The moments of samples, and between them those at which the allocator's memory changed.
     pub moments: Vec<CardMoment>,
 }
@@ -137,11 +148,14 @@ fn card(log: &SmiLog, gpu: usize, run: Option<&RunMemory>) -> Option<Card> {
         let pid = run.pid?;
         processes.iter().position(|p| log.processes[*p].pid == pid)
     });
-    let mut moments = samples(log, gpu, &processes);
-    if let Some(run) = run {
-        moments = with_changes(moments, run);
-    }
-    let mut card = Card { gpu, processes, run: own, context: None, moments };
+    let samples = samples(log, gpu, &processes);
+    let times: Vec<Nanos> = samples.iter().map(|m| m.time_ns).collect();
+    let moments = match run {
+        Some(run) => with_changes(samples, run),
+        None => samples,
+    };
+    let told = times.iter().map(|time| moments.partition_point(|m| m.time_ns < *time)).collect();
+    let mut card = Card { gpu, processes, run: own, context: None, told, moments };
     if let Some(run) = run {
         card.split(run);
     }
@@ -225,7 +239,7 @@ impl Card {
     fn split(&mut self, run: &RunMemory) {
         let held = |m: &CardMoment| self.run.map(|place| m.process_bytes[place]).filter(|b| *b > Bytes::ZERO);
         let end = run.time.last().copied().unwrap_or_default();
-        let beyond = self.moments.iter().filter(|m| m.time_ns <= end);
+        let beyond = self.told.iter().map(|i| &self.moments[*i]).filter(|m| m.time_ns <= end);
         let mut beyond: Vec<Bytes> =
             beyond.filter_map(|m| Some((held(m)? - run.at(m.time_ns)?.1).max(Bytes::ZERO))).collect();
         beyond.sort_unstable();
@@ -255,10 +269,46 @@ impl Card {
         peak
     }
 
+    /// The moment at which the profiled process held most tensors.
+    pub fn run_peak(&self) -> Option<&CardMoment> {
+        let mut peak: Option<&CardMoment> = None;
+        for moment in &self.moments {
+            if peak.is_none_or(|p| moment.tensor_bytes > p.tensor_bytes) {
+                peak = Some(moment);
+            }
+        }
+        peak.filter(|m| m.tensor_bytes > Bytes::ZERO)
+    }
+
+    /// How far nvidia-smi's figure of the profiled process is from context and allocator, at the worst sample and with
+    /// the best moment of the allocator from the sample before to the one after; and when that is.
+    pub fn closes_within(&self, run: &RunMemory) -> Option<(Bytes, Nanos)> {
+        let (place, [context, ..]) = (self.run?, self.context?);
+        let end = *run.time.last()?;
+        let told: Vec<(Nanos, Bytes)> =
+            self.told.iter().map(|i| &self.moments[*i]).map(|m| (m.time_ns, m.process_bytes[place])).collect();
+        let mut worst: Option<(Bytes, Nanos)> = None;
+        for (i, (time, held)) in told.iter().enumerate() {
+            if held.is_zero() || *time > end || run.at(*time).is_none() {
+                continue;
+            }
+            let from = told[i.saturating_sub(1)].0;
+            let to = told.get(i + 1).map_or(*time, |(t, _)| *t);
+            let changes = run.time.partition_point(|t| *t <= from)..run.time.partition_point(|t| *t <= to);
+            let states = changes.map(|i| run.reserved[i]).chain(run.at(from).map(|(_, reserved)| reserved));
+            let off =
+                states.map(|reserved| Bytes((*held - context - reserved).0.saturating_abs())).min().unwrap_or_default();
+            if worst.is_none_or(|(most, _)| off > most) {
+                worst = Some((off, *time));
+            }
+        }
+        worst
+    }
+
     /// What the parts are called: those of the profiled process where there is one, then the other processes.
     pub fn part_names(&self, log: &SmiLog) -> Vec<String> {
         let mut names = Vec::new();
-        if self.has_run() {
+        if self.holds_run() {
             names.extend(["tensors", "cached by PyTorch", "context and libraries"].map(str::to_owned));
         }
         let others = self.processes.iter().enumerate().filter(|(place, _)| Some(*place) != self.run);
@@ -274,7 +324,7 @@ impl Card {
     /// The parts of a moment, in the order of [`Self::part_names`].
     pub fn parts(&self, moment: &CardMoment) -> Vec<Bytes> {
         let mut parts = Vec::new();
-        if self.has_run() {
+        if self.holds_run() {
             parts.extend([moment.tensor_bytes, moment.cached_bytes, moment.context_bytes]);
         }
         let others = moment.process_bytes.iter().enumerate().filter(|(place, _)| Some(*place) != self.run);
@@ -282,8 +332,9 @@ impl Card {
         parts
     }
 
-    fn has_run(&self) -> bool {
-        self.run.is_some() || self.moments.iter().any(|m| m.tensor_bytes > Bytes::ZERO)
+    /// Whether the profiled process was on this card in the time of the logs.
+    pub fn holds_run(&self) -> bool {
+        self.moments.iter().any(|m| m.tensor_bytes > Bytes::ZERO)
     }
 
     /// The card as a device of a timeline.

@@ -18,6 +18,7 @@ mod memory;
 mod output;
 mod peak;
 mod progress;
+mod reconcile;
 mod run;
 mod segments;
 mod smi;
@@ -58,6 +59,7 @@ enum Command {
     Lines(lines::LinesArgs),
     Timeline(timeline::TimelineArgs),
     Smi(smi::SmiArgs),
+    Reconcile(reconcile::ReconcileArgs),
     Baseline(baseline::BaselineArgs),
     Diff(diff::DiffArgs),
     Segments(segments::SegmentsArgs),
@@ -80,6 +82,7 @@ impl Command {
             Self::Diff(args) => args.run(),
             Self::Segments(args) => args.run(),
             Self::Smi(args) => args.run(),
+            Self::Reconcile(args) => args.run(),
             Self::Completions(args) => args.run(),
         }
     }

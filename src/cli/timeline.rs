@@ -59,7 +59,7 @@ pub(super) struct TimelineArgs {
 /// What is kept for a chart of characters: several columns for each of its own.
 const CHART_COLUMNS: u32 = 2000;
 
-fn parse_time(text: &str) -> std::result::Result<Nanos, String> {
+pub(super) fn parse_time(text: &str) -> std::result::Result<Nanos, String> {
     match text.parse() {
         Ok(Moment::Time(time)) => Ok(time),
         _ => Err(format!("expected a time such as 12.5ms or 300us, found {text:?}")),

@@ -13,6 +13,7 @@ mod memory;
 mod names;
 pub mod peak;
 pub mod segments;
+pub mod reconcile;
 mod sentence;
 pub mod smi;
 pub mod steps;
