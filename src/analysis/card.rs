@@ -3,9 +3,9 @@
 //!
 //! `used = tensors + cached + context and libraries + other processes + what no process accounts for`. Tensors are the
 //! allocator's allocated bytes and cached is reserved less allocated, both to the byte. nvidia-smi's figures are whole MiB,
-//! and samples: what a process holds beyond its reserved memory (the CUDA context, loaded kernels, libraries' workspaces)
-//! is the median over the samples that see the process, since it changes seldom, and a sample may lie before or after
-//! a segment that came in the same moment.
+//! and samples. What a process holds beyond its reserved memory (the CUDA context, loaded kernels, libraries' workspaces)
+//! changes seldom, and a sample may lie before or after a segment that came in the same moment: so of the allocator's
+//! states from the sample before to the one after, the one counts with which it changes least.
 
 use super::allocations::Allocations;
 use super::timeline::{DeviceTimeline, PeakMark, Point, Series, Timeline, Unattributed};
@@ -237,25 +237,32 @@ fn with_changes(moments: Vec<CardMoment>, run: &RunMemory) -> Vec<CardMoment> {
 impl Card {
     /// Splits what the profiled process holds.
     fn split(&mut self, run: &RunMemory) {
-        let held = |m: &CardMoment| self.run.map(|place| m.process_bytes[place]).filter(|b| *b > Bytes::ZERO);
-        let end = run.time.last().copied().unwrap_or_default();
-        let beyond = self.told.iter().map(|i| &self.moments[*i]).filter(|m| m.time_ns <= end);
-        let mut beyond: Vec<Bytes> =
-            beyond.filter_map(|m| Some((held(m)? - run.at(m.time_ns)?.1).max(Bytes::ZERO))).collect();
-        beyond.sort_unstable();
-        let median = beyond.get(beyond.len() / 2).copied();
-        self.context = median.map(|median| [median, beyond[0], beyond[beyond.len() - 1]]);
-        for moment in &mut self.moments {
-            let seen = self.run.is_none_or(|place| moment.process_bytes[place] > Bytes::ZERO);
-            let process = self.run.map(|place| moment.process_bytes[place]);
-            let Some((tensors, reserved)) = run.at(moment.time_ns).filter(|_| seen) else {
+        let mut beyond: Vec<Bytes> = Vec::new();
+        let mut context = None;
+        let mut told = self.told.iter().copied().peekable();
+        for i in 0..self.moments.len() {
+            let is_sample = told.next_if_eq(&i).is_some();
+            let held = self.run.map(|place| self.moments[i].process_bytes[place]);
+            let time = self.moments[i].time_ns;
+            let Some((tensors, reserved)) = run.at(time).filter(|_| held.is_none_or(|held| held > Bytes::ZERO)) else {
                 // Before the profile all that it holds counts as one.
-                moment.context_bytes = process.unwrap_or_default();
+                self.moments[i].context_bytes = held.unwrap_or_default();
                 continue;
             };
+            if let Some(held) = held.filter(|_| is_sample) {
+                // Of what the allocator had around the sample, whatever changes the context least.
+                let far = |state: &Bytes| context.map(|c: Bytes| (held - *state - c).0.saturating_abs());
+                let state = self.states_around(i, run).chain([reserved]).min_by_key(far).filter(|_| context.is_some());
+                let now = (held - state.unwrap_or(reserved)).max(Bytes::ZERO);
+                context = Some(now);
+                beyond.push(now);
+            }
+            let moment = &mut self.moments[i];
             (moment.tensor_bytes, moment.cached_bytes) = (tensors, reserved - tensors);
-            moment.context_bytes = median.unwrap_or_default();
+            moment.context_bytes = context.unwrap_or_default();
         }
+        beyond.sort_unstable();
+        self.context = beyond.get(beyond.len() / 2).map(|median| [*median, beyond[0], beyond[beyond.len() - 1]]);
     }
 
     /// The moment at which nvidia-smi saw most in use.
@@ -280,29 +287,39 @@ impl Card {
         peak.filter(|m| m.tensor_bytes > Bytes::ZERO)
     }
 
-    /// How far nvidia-smi's figure of the profiled process is from context and allocator, at the worst sample and with
-    /// the best moment of the allocator from the sample before to the one after; and when that is.
+    /// How far the parts are from nvidia-smi's figure of the card at the worst sample, and when that is: with the best
+    /// moment of the allocator from the sample before to the one after, and with what is usually left.
     pub fn closes_within(&self, run: &RunMemory) -> Option<(Bytes, Nanos)> {
-        let (place, [context, ..]) = (self.run?, self.context?);
-        let end = *run.time.last()?;
-        let told: Vec<(Nanos, Bytes)> =
-            self.told.iter().map(|i| &self.moments[*i]).map(|m| (m.time_ns, m.process_bytes[place])).collect();
-        let mut worst: Option<(Bytes, Nanos)> = None;
-        for (i, (time, held)) in told.iter().enumerate() {
-            if held.is_zero() || *time > end || run.at(*time).is_none() {
-                continue;
-            }
-            let from = told[i.saturating_sub(1)].0;
-            let to = told.get(i + 1).map_or(*time, |(t, _)| *t);
-            let changes = run.time.partition_point(|t| *t <= from)..run.time.partition_point(|t| *t <= to);
-            let states = changes.map(|i| run.reserved[i]).chain(run.at(from).map(|(_, reserved)| reserved));
-            let off =
-                states.map(|reserved| Bytes((*held - context - reserved).0.saturating_abs())).min().unwrap_or_default();
-            if worst.is_none_or(|(most, _)| off > most) {
-                worst = Some((off, *time));
-            }
-        }
-        worst
+        let mut rests: Vec<Bytes> = self.samples_of(run).filter_map(|i| self.moments[i].rest(self.run)).collect();
+        rests.sort_unstable();
+        let usual = *rests.get(rests.len() / 2)?;
+        let off = |i: usize| {
+            let moment = &self.moments[i];
+            // What the figure leaves for the allocator.
+            let reserved = moment.rest(self.run)? + moment.tensor_bytes + moment.cached_bytes - usual;
+            let states = self.states_around(i, run);
+            Some((states.map(|state| Bytes((reserved - state).0.saturating_abs())).min()?, moment.time_ns))
+        };
+        self.samples_of(run).filter_map(off).max_by_key(|(off, time)| (*off, std::cmp::Reverse(*time)))
+    }
+
+    /// The samples, as places in [`Self::moments`], in the time that the run's memory is known for.
+    fn samples_of(&self, run: &RunMemory) -> impl Iterator<Item = usize> {
+        let (first, last) = (run.time.first().copied(), run.time.last().copied());
+        self.told.iter().copied().filter(move |i| {
+            let time = Some(self.moments[*i].time_ns);
+            time >= first && time <= last
+        })
+    }
+
+    /// What the allocator had reserved from the sample before moment `i` to the one after it.
+    fn states_around(&self, i: usize, run: &RunMemory) -> impl Iterator<Item = Bytes> {
+        let sample = self.told.partition_point(|told| *told < i);
+        let time =
+            |sample: usize| self.told.get(sample).map_or(self.moments[i].time_ns, |told| self.moments[*told].time_ns);
+        let (from, to) = (time(sample.saturating_sub(1)), time(sample + 1));
+        let changes = run.time.partition_point(|t| *t <= from)..run.time.partition_point(|t| *t <= to);
+        run.at(from).map(|(_, reserved)| reserved).into_iter().chain(changes.map(|i| run.reserved[i]))
     }
 
     /// What the parts are called: those of the profiled process where there is one, then the other processes.

@@ -92,7 +92,8 @@ fn table(log: &SmiLog, card: &Card) -> Table {
     };
     let mut row = |name: String, part: &dyn Fn(&CardMoment) -> Option<Bytes>, told: &str| {
         let [first, second] = [at_peak, at_run_peak].map(|m| m.and_then(part));
-        table.rows.push(vec![name.into(), first.into(), share(first), second.into(), told.into()]);
+        let share = if name == "free" { Cell::Absent } else { share(first) };
+        table.rows.push(vec![name.into(), first.into(), share, second.into(), told.into()]);
     };
     for (k, name) in card.part_names(log).into_iter().enumerate() {
         let told = match (card.holds_run(), k) {
@@ -141,10 +142,9 @@ fn findings(card: &Card, run: &RunMemory) -> Vec<Finding> {
         found.push(Finding {
             code: "closes-within",
             message: sentence![
-                "With what the allocator held one sample before or after, the parts of the process sum to nvidia-smi's figure \
-                 within ",
+                "Within one sample the parts and what is usually left sum to nvidia-smi's figure, but for ",
                 bytes,
-                " at every sample."
+                " at the worst sample."
             ],
             advice: if bytes > Bytes(16 << 20) {
                 sentence!["The worst is at ", Cell::Nanos(moment - card.moments[0].time_ns), " of the log."]
