@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::path::PathBuf;
+use std::process::Command;
+use tracetool::analysis::card::{RunMemory, cards};
 use tracetool::analysis::smi::{Run, SmiFinding, SmiThresholds, smi_use};
-use tracetool::input::{SmiOptions, read_mprof, read_smi};
+use tracetool::input::{ReadOptions, SmiOptions, read_mprof, read_smi};
 use tracetool::trace::smi::{Clock, SmiLog};
 use tracetool::units::{Bytes, Nanos};
 
@@ -73,4 +75,59 @@ fn a_recording_of_memory_profiler_is_read() {
     assert!(memory.diagnostics.is_empty());
     assert!(memory.samples.iter().all(|s| s.bytes.0 % 4096 == 0));
     assert_eq!(memory.samples[0].bytes, Bytes(131_072));
+}
+
+#[test]
+fn the_card_is_accounted_for_within_one_sample() {
+    let (Some(gpu), Some(apps)) = (log("h200/threeway.smi_gpu.csv"), log("h200/threeway.smi_apps.csv")) else { return };
+    let mut log = gpu;
+    log.append(apps);
+    let read = |name: &str| {
+        let bytes = shared(&format!("h200/threeway.{name}")).unwrap();
+        let trace = tracetool::input::read(std::io::Cursor::new(bytes), &ReadOptions::default()).unwrap();
+        RunMemory::of(&trace, None, Nanos::ZERO).unwrap()
+    };
+    let mut run = read("pt.trace.json.gz");
+    run.extend(&read("snapshot.pickle.gz"));
+    assert_eq!(run.pid, Some(575));
+    let cards = cards(&log, Some(&run));
+    let [card] = cards.as_slice() else { panic!("one card, found {}", cards.len()) };
+    assert_eq!(card.part_names(&log)[3], "python3 (pid 595)");
+    let peak = card.peak().unwrap();
+    assert_eq!(peak.used_bytes, Some(Bytes(10_513 * MIB)));
+    // The other process holds 5 GiB and its context; what no process accounts for is the driver's.
+    assert_eq!(card.parts(peak)[3], Bytes(5730 * MIB));
+    let rest = peak.rest(card.run).unwrap();
+    assert!((Bytes::ZERO..Bytes(32 * MIB)).contains(&rest), "{rest}");
+    let (off, _) = card.closes_within(&run).unwrap();
+    assert!(off < Bytes(32 * MIB), "{off}");
+    // Parts sum to the figure, whatever they are.
+    for m in card.moments.iter().filter(|m| m.used_bytes.is_some()) {
+        let parts: Bytes = card.parts(m).into_iter().sum();
+        assert_eq!(Some(parts + m.rest(card.run).unwrap()), m.used_bytes);
+    }
+}
+
+#[test]
+fn the_command_names_the_process_that_holds_memory_and_idles() {
+    let logs = ["testdata/threeway.smi_gpu.csv", "testdata/threeway.smi_apps.csv"];
+    let run = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_tracetool")).arg("smi").args(logs).args(args).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let document: serde_json::Value = serde_json::from_str(&run(&["--format", "json"])).unwrap();
+    let idle = document["findings"].as_array().unwrap().iter().find(|f| f["code"] == "holds_and_idles").unwrap();
+    assert_eq!(idle["pid"], 595);
+    assert_eq!(idle["used_bytes"], 5730 * MIB);
+    assert!(run(&[]).contains("process 595 (/opt/torch/.venv/bin/python3) held 5.60 GiB"));
+    assert!(run(&["--format", "svg"]).contains("python3 (pid 595)"));
+    assert!(run(&["--format", "csv"]).starts_with("name,"));
+}
+
+#[test]
+fn what_is_no_log_is_refused() {
+    let output = Command::new(env!("CARGO_BIN_EXE_tracetool")).args(["smi", "Cargo.toml"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("expected a log of nvidia-smi"));
 }

@@ -303,10 +303,15 @@ impl Card {
         self.samples_of(run).filter_map(off).max_by_key(|(off, time)| (*off, std::cmp::Reverse(*time)))
     }
 
-    /// The samples, as places in [`Self::moments`], in the time that the run's memory is known for.
+    /// The samples, as places in [`Self::moments`], in the time that the run's memory is known for and that the logs
+    /// list its process in, from a sample before to a sample after: one log tells of a process before another counts it.
     fn samples_of(&self, run: &RunMemory) -> impl Iterator<Item = usize> {
         let (first, last) = (run.time.first().copied(), run.time.last().copied());
-        self.told.iter().copied().filter(move |i| {
+        let seen = move |i: &usize| {
+            let moment = &self.moments[*i];
+            self.run.is_none_or(|place| moment.process_bytes[place] > Bytes::ZERO)
+        };
+        self.told.windows(3).filter(move |w| w.iter().all(seen)).map(|w| w[1]).filter(move |i| {
             let time = Some(self.moments[*i].time_ns);
             time >= first && time <= last
         })
