@@ -208,6 +208,34 @@ impl DeviceBaseline {
     }
 }
 
+/// A place in the code, and what it holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// The user's frames, innermost first, joined by `; `.
+    pub stack: String,
+    /// Bytes live at the device's peak.
+    pub live_bytes: Bytes,
+}
+
+/// From where in the code the operator `key` holds the most at the peak; `None` where the trace has no stacks.
+pub fn largest_place(memory: &DeviceMemory, who: &Attribution<'_>, level: AttributeTo, key: &str) -> Option<Place> {
+    let peak = memory.peak()? + 1;
+    let blocks: Vec<usize> = memory.live_blocks(peak).collect();
+    let event = |i: &usize| memory.events()[memory.blocks()[*i].allocated()] as usize;
+    let group = |by| who.group(blocks.iter().map(event), by, level);
+    let (ops, stacks) = (group(GroupBy::Op), group(GroupBy::Stack));
+    let is_it: Vec<bool> = ops.keys.iter().map(|op| steady(op) == key).collect();
+    let mut held = vec![Bytes::ZERO; stacks.keys.len()];
+    for (i, block) in blocks.iter().enumerate().filter(|(i, _)| is_it[ops.of[*i] as usize]) {
+        held[stacks.of[i] as usize] += memory.blocks()[*block].bytes;
+    }
+    // The first of equals.
+    let (place, live_bytes) = held.into_iter().enumerate().rev().max_by_key(|(_, bytes)| *bytes)?;
+    let stack = stacks.keys[place].clone();
+    // What has no frames is in brackets.
+    (!live_bytes.is_zero() && !stack.starts_with('(')).then_some(Place { stack, live_bytes })
+}
+
 /// The allocations of a device.
 struct Look<'a, 't> {
     memory: &'a DeviceMemory,

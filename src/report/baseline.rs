@@ -3,7 +3,7 @@
 //! What it holds stands in [`baseline`](crate::analysis::baseline).
 
 use super::memory::{MemoryOptions, keep};
-use crate::analysis::baseline::{Baseline, BaselineOptions};
+use crate::analysis::baseline::{Baseline, BaselineOptions, Place, largest_place};
 use crate::analysis::categories::CategoryRules;
 use crate::analysis::grouping::GroupBy;
 use crate::analysis::owners::AttributeTo;
@@ -55,6 +55,15 @@ impl MakeBaseline {
             baseline.devices.retain(|d| d.device == only.device().to_string());
         }
         Ok(baseline)
+    }
+}
+
+impl MakeBaseline {
+    /// From where in the code the operator `key` holds the most at the peak of `device`; `None` without stacks.
+    pub(super) fn place(&self, trace: &Trace, device: &str, key: &str) -> Result<Option<Place>> {
+        let (memory, who) = self.memory.read(trace)?;
+        let device = memory.devices().iter().find(|m| m.device().to_string() == device);
+        Ok(device.and_then(|m| largest_place(m, &who, self.attribute_to, key)))
     }
 }
 
