@@ -182,6 +182,18 @@ fn the_place_in_the_code_is_named_where_the_trace_has_stacks() {
 }
 
 #[test]
+fn growth_above_its_limit_names_who_keeps_the_memory() {
+    let (code, text) = check("testdata/leak.pt.trace.json.gz", &["--max-growth", "1MiB"]);
+    assert_eq!(code, Some(1), "{text}");
+    let text = one_line(&text);
+    assert!(text.contains("growth a step is 43.08 MiB; the limit is at most 1.00 MiB: 42.08 MiB too much."), "{text}");
+    assert!(
+        text.contains("aten::_log_softmax keeps the most, 16.00 MiB a step, allocated in forward, from cases.py("),
+        "{text}"
+    );
+}
+
+#[test]
 fn limits_come_from_the_nearest_file_upward_and_the_command_line_goes_before_it() {
     let (folder, path) = baseline_of(FLASH);
     fs::write(

@@ -7,6 +7,7 @@ use crate::analysis::baseline::{Baseline, BaselineOptions, Place, largest_place}
 use crate::analysis::categories::CategoryRules;
 use crate::analysis::grouping::GroupBy;
 use crate::analysis::owners::AttributeTo;
+use crate::analysis::steps::{Keeper, StepsOptions, steps};
 use crate::error::{Error, Result};
 use crate::trace::{Keep, Trace};
 
@@ -64,6 +65,14 @@ impl MakeBaseline {
         let (memory, who) = self.memory.read(trace)?;
         let device = memory.devices().iter().find(|m| m.device().to_string() == device);
         Ok(device.and_then(|m| largest_place(m, &who, self.attribute_to, key)))
+    }
+
+    /// Who keeps the most of what the steps leave behind on `device`; `None` unless it grows.
+    pub(super) fn keeper(&self, trace: &Trace, device: &str) -> Result<Option<Keeper>> {
+        let (memory, who) = self.memory.read(trace)?;
+        let options = StepsOptions { attribute_to: self.attribute_to, device: None };
+        let mut devices = steps(trace, &memory, &who, &options).into_iter();
+        Ok(devices.find(|d| d.device == device).and_then(|d| d.keepers.into_iter().next()))
     }
 }
 

@@ -13,6 +13,7 @@ use crate::analysis::check::{Checked, Limit, Quantity, Verdict, check, checked_p
 use crate::analysis::diff::{DeviceDiff, device};
 use crate::analysis::grouping::GroupBy;
 use crate::analysis::limits::{Increase, Limits};
+use crate::analysis::steps::Keeper;
 use crate::error::{Error, Result};
 use crate::trace::{Diagnostics, Trace};
 use crate::units::Bytes;
@@ -46,6 +47,8 @@ pub struct Held {
     results: Vec<Checked>,
     /// For each device whose peak rises too far, what rises by each grouping.
     rises: Vec<Rise>,
+    /// For each device that grows too much from step to step, who keeps the most of it.
+    keepers: Vec<(String, Keeper)>,
     diagnostics: Diagnostics,
 }
 
@@ -86,11 +89,14 @@ impl Check {
             };
             return Err(Error::usage(missing));
         }
-        let mut rises = Vec::new();
+        let (mut rises, mut keepers) = (Vec::new(), Vec::new());
         for (b, a) in checked_pairs(before, &after, &limits) {
-            let fails = |r: &&Checked| r.fails() && r.group_by.is_none() && r.quantity == Quantity::Peak;
             let Some(a) = a else { continue };
-            if !results.iter().filter(fails).any(|r| r.device == a.device) {
+            let failed = || results.iter().filter(|r| r.fails() && r.group_by.is_none() && r.device == a.device);
+            if failed().any(|r| r.quantity == Quantity::Growth) {
+                keepers.extend(self.make.keeper(trace, &a.device)?.map(|keeper| (a.device.clone(), keeper)));
+            }
+            if !failed().any(|r| r.quantity == Quantity::Peak) {
                 continue;
             }
             // Where nothing rose, those who hold the peak are to be named.
@@ -99,8 +105,8 @@ impl Check {
             // People think in categories first.
             let by = [GroupBy::Category, GroupBy::Op, GroupBy::Module].into_iter().filter(both);
             let by: Vec<DeviceDiff> = by.filter_map(|by| device(b, Some(a), by)).collect();
-            let top = by.iter().find(|d| d.group_by == GroupBy::Op).and_then(|d| d.rows.first());
-            let place = match top.filter(|r| r.live_bytes.change.0 > 0) {
+            let ops = by.iter().find(|d| d.group_by == GroupBy::Op);
+            let place = match ops.and_then(|d| d.rows.iter().find(|r| r.live_bytes.change.0 > 0)) {
                 Some(row) => self.make.place(trace, &a.device, &row.key)?.map(|place| (row.key.clone(), place)),
                 None => None,
             };
@@ -108,7 +114,7 @@ impl Check {
         }
         let baseline = baseline.map(|(name, _)| name.to_owned());
         let diagnostics = trace.diagnostics().clone();
-        Ok(Held { trace: name.to_owned(), baseline, results, rises, diagnostics })
+        Ok(Held { trace: name.to_owned(), baseline, results, rises, keepers, diagnostics })
     }
 
     /// The report of all traces.
@@ -318,11 +324,25 @@ fn message(r: &Checked) -> Sentence {
     }
 }
 
-/// Who makes a peak rise, a sentence for each grouping and one for the place in the code.
+/// Who makes a peak rise, a sentence for each grouping and one for the place in the code; or who makes memory grow.
 fn who(held: &Held, r: &Checked) -> Vec<Sentence> {
-    if r.verdict != Verdict::Failed || r.quantity != Quantity::Peak {
-        return Vec::new();
+    match (r.verdict, r.quantity) {
+        (Verdict::Failed, Quantity::Peak) => who_holds(held, r),
+        (Verdict::Failed, Quantity::Growth) => {
+            held.keepers.iter().filter(|(device, _)| *device == r.device).map(|(_, k)| who_keeps(k)).collect()
+        }
+        _ => Vec::new(),
     }
+}
+
+fn who_keeps(k: &Keeper) -> Sentence {
+    let text = sentence![k.owner.as_str(), " keeps the most, ", k.bytes_per_step, " a step, allocated in "];
+    let text = text.and(k.phase.as_str());
+    // What has no frames is in brackets.
+    if k.stack.starts_with('(') { text.and(".") } else { text.and(", from ").and(k.stack.as_str()).and(".") }
+}
+
+fn who_holds(held: &Held, r: &Checked) -> Vec<Sentence> {
     let Some(rise) = held.rises.iter().find(|rise| rise.device == r.device) else { return Vec::new() };
     let mut sentences: Vec<Sentence> = rise.by.iter().filter_map(by_whom).collect();
     if let Some((key, place)) = &rise.place {
@@ -379,8 +399,10 @@ fn document(all: &[Held]) -> Result<Map<String, Value>> {
             rises.push(json!({"device": rise.device, "by": to_json(&rise.by)?, "place": place}));
         }
         let (name, baseline) = (&held.trace, &held.baseline);
+        let keepers: Vec<Value> =
+            held.keepers.iter().map(|(device, k)| json!({"device": device, "keeper": k})).collect();
         Ok(json!({"trace": name, "baseline": baseline, "passed": held.failures() == 0,
-                  "limits": to_json(&held.results)?, "rises": rises}))
+                  "limits": to_json(&held.results)?, "rises": rises, "keepers": keepers}))
     };
     document.insert("traces".into(), all.iter().map(trace).collect::<Result<Vec<Value>>>()?.into());
     Ok(document)
