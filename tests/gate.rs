@@ -348,3 +348,18 @@ fn annotations_and_the_summary_of_a_job_are_for_github() {
     );
     assert!(check(FLASH, &["-b", &path, "--step-summary"]).1.contains("GITHUB_STEP_SUMMARY is not set"));
 }
+
+#[test]
+fn of_the_baseline_only_the_device_that_is_asked_for_is_checked() {
+    let (_folder, path) = baseline_of(FLASH);
+    for device in ["cuda:0", "cpu"] {
+        let (code, text) = check(FLASH, &["-b", &path, "--device", device]);
+        assert_eq!(code, Some(0), "{device}: {text}");
+    }
+    let before = |device: &str| {
+        let mut baseline = Baseline::from_json(&fs::read_to_string(&path).unwrap()).unwrap();
+        baseline.keep_device(device.parse().unwrap());
+        baseline.devices.into_iter().map(|d| d.device).collect::<Vec<_>>()
+    };
+    assert_eq!((before("cpu"), before("cuda:3"), before("xpu:0")), (vec!["cpu".into()], vec!["cuda:0".into()], vec![]));
+}

@@ -57,6 +57,10 @@ says "::error title=gpt_naive.pt.trace.json.gz%3A cuda%3A0%3A allocated peak"
 grep -qF "attention" "$work/summary.md"
 [ -s "$work/action.xml" ]
 
+echo "... and ends with 2, and says why, where the input is wrong"
+TRACES=no/such/trace.json.gz ends_with 2 ../../action/check.sh
+grep -qF "no/such/trace.json.gz" "$work/err"
+
 echo "a rise that is wanted: the baseline is written anew and then passes"
 ends_with 0 "$tracetool" check "$naive" --baseline "$baseline" --update
 ends_with 0 "$tracetool" check "$naive" --baseline "$baseline"

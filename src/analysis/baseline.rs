@@ -9,7 +9,7 @@ use super::grouping::{Attribution, GroupBy};
 use super::owners::AttributeTo;
 use super::steps::{StepsOptions, Verdict, steps};
 use crate::error::{Error, Result};
-use crate::trace::{FrameKind, Trace};
+use crate::trace::{Device, FrameKind, Trace};
 use crate::units::Bytes;
 use hashbrown::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
@@ -131,6 +131,14 @@ impl Baseline {
         let devices = memory.devices().iter().zip(growth);
         let devices = devices.map(|(memory, growth)| Look { memory, who, level }.device(growth, &groupings)).collect();
         Self { devices, ..Self::empty(options) }
+    }
+
+    /// Leaves only `device`; where nothing has that name, what is of its kind: ranks use devices of different numbers.
+    pub fn keep_device(&mut self, device: Device) {
+        let name = device.to_string();
+        let kind_of = |d: &DeviceBaseline| d.device.parse::<Device>().map(|d| d.kind);
+        let named = self.devices.iter().any(|d| d.device == name);
+        self.devices.retain(|d| if named { d.device == name } else { kind_of(d) == Ok(device.kind) });
     }
 
     /// Whether a file that starts like this is a baseline.

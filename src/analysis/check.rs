@@ -166,14 +166,12 @@ fn device(before: Option<&DeviceBaseline>, after: &DeviceBaseline, limits: &Limi
     ];
     let result = |(quantity, bound): (Quantity, Bound)| {
         let after_number = of(after, quantity);
-        // A device that the baseline lacks held nothing; one whose steps were too few to tell did not grow.
-        let before_number = match before {
-            Some(d) if quantity == Quantity::Growth => Some(of(d, quantity).unwrap_or(0)),
-            Some(d) => of(d, quantity),
-            None => Some(0),
-        };
+        // A device that the baseline lacks held nothing.
+        let before_number = before.map_or(Some(0), |d| of(d, quantity));
+        // One whose steps were too few to tell is taken not to grow, but is not said to.
+        let from = if quantity == Quantity::Growth { before_number.or(Some(0)) } else { before_number };
         limits_of(bound).map(move |limit| {
-            let allowed = allowed(limit, before_number);
+            let allowed = allowed(limit, from);
             let verdict = match (after_number, allowed) {
                 (Some(after), Some(allowed)) if after <= allowed => Verdict::Passed,
                 (Some(_), Some(_)) => Verdict::Failed,
@@ -396,6 +394,7 @@ mod tests {
         let results = check(&of(vec![unknown.clone()]), &of(vec![unknown]), &limits);
         let verdicts: Vec<_> = results.iter().map(|r| r.verdict).collect();
         assert_eq!(verdicts, [Verdict::Passed, Verdict::NotKnown, Verdict::NotKnown]);
+        assert_eq!(results[2].before, None, "unknown growth is not 0");
         assert!(!results.iter().any(Checked::fails));
     }
 }

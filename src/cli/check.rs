@@ -109,7 +109,10 @@ impl CheckArgs {
 
     fn check(&self) -> Result<Outcome> {
         let check = self.options()?;
-        let baselines = self.baseline.iter().map(|path| read_baseline(path)).collect::<Result<Vec<Baseline>>>()?;
+        let mut baselines = self.baseline.iter().map(|path| read_baseline(path)).collect::<Result<Vec<Baseline>>>()?;
+        if let Some(device) = check.make.memory.device {
+            baselines.iter_mut().for_each(|baseline| baseline.keep_device(device));
+        }
         let names: Vec<String> = self.baseline.iter().map(|path| file_name(path)).collect();
         let mut held = Vec::with_capacity(self.traces.len());
         for (i, path) in self.traces.iter().enumerate() {

@@ -1,7 +1,8 @@
 //! Annotations of GitHub Actions: a workflow command on a line for each check that fails or could not be told.
 //!
 //! The runner reads every line that starts with `::` as a command, so text from a trace never starts a line, and what ends
-//! a value is escaped as the runner's own toolkit does it. Lines for what passed are for people who read the log.
+//! a value is escaped as the runner's own toolkit does it. Lines for what passed are for people who read the log; in these
+//! the older `##[command]`, which the runner finds anywhere in a line that is no command yet, is broken up.
 
 use super::Options;
 use super::escape::visible;
@@ -16,7 +17,10 @@ pub(super) fn render(report: &Report, _: &Options, out: &mut dyn Write) -> Resul
     }
     for case in &report.cases {
         match case.outcome {
-            CaseOutcome::Passed => writeln!(out, "passed: {}: {}", visible(&case.suite), words(&case.name))?,
+            CaseOutcome::Passed => {
+                let line = format!("passed: {}: {}", visible(&case.suite), words(&case.name));
+                writeln!(out, "{}", line.replace("##[", "## ["))?;
+            }
             CaseOutcome::Failed => command("error", case, out)?,
             CaseOutcome::Skipped => command("notice", case, out)?,
         }
@@ -66,6 +70,8 @@ mod tests {
             "::error title=a%3A 5%25%2C b%3A a%3A 5%25%2C b::a: 5%25, b%0Aa: 5%25, b\n"
         );
         assert_eq!(rendered("::x\n", CaseOutcome::Passed), "passed: ::x\\n: ::x\\n\n");
+        let older = rendered("###[stop-commands]x", CaseOutcome::Passed);
+        assert!(older.contains("### [stop-commands]x") && !older.contains("##["), "{older}");
         let report = Report { command: "top", ..Report::default() };
         assert!(render(&report, &Options::default(), &mut Vec::new()).is_err());
     }
