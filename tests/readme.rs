@@ -1,4 +1,4 @@
-//! What the README shows is what the binary does: each `console` block is run and its output compared.
+//! What the README and the page on CI show is what the binary does: each `console` block is run and its output compared.
 //!
 //! A line `$ tracetool ...` is a command; what follows up to the next one or the end of the block is its output. A line
 //! `...` stands for any number of lines.
@@ -43,7 +43,7 @@ fn matches(pattern: &[String], lines: &[String]) -> bool {
 
 #[test]
 fn every_command_that_is_shown_gives_the_output_that_is_shown() {
-    let all = shown("README.md");
+    let all: Vec<Shown> = ["README.md", "docs/ci.md"].into_iter().flat_map(shown).collect();
     assert!(all.len() >= 5, "the README shows commands");
     for Shown { file, command, output } in all {
         let mut words = command.split_whitespace();

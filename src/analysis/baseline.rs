@@ -9,7 +9,7 @@ use super::grouping::{Attribution, GroupBy};
 use super::owners::AttributeTo;
 use super::steps::{StepsOptions, Verdict, steps};
 use crate::error::{Error, Result};
-use crate::trace::{FrameKind, Trace};
+use crate::trace::{Device, FrameKind, Trace};
 use crate::units::Bytes;
 use hashbrown::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
@@ -133,6 +133,14 @@ impl Baseline {
         Self { devices, ..Self::empty(options) }
     }
 
+    /// Leaves only `device`; where nothing has that name, what is of its kind: ranks use devices of different numbers.
+    pub fn keep_device(&mut self, device: Device) {
+        let name = device.to_string();
+        let kind_of = |d: &DeviceBaseline| d.device.parse::<Device>().map(|d| d.kind);
+        let named = self.devices.iter().any(|d| d.device == name);
+        self.devices.retain(|d| if named { d.device == name } else { kind_of(d) == Ok(device.kind) });
+    }
+
     /// Whether a file that starts like this is a baseline.
     pub fn is_one(start: &[u8]) -> bool {
         let first = start.trim_ascii_start().strip_prefix(b"{");
@@ -206,6 +214,34 @@ impl DeviceBaseline {
                 .then(|| format!("rows by {name} that do not sum to the peak"))
         })
     }
+}
+
+/// A place in the code, and what it holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// The user's frames, innermost first, joined by `; `.
+    pub stack: String,
+    /// Bytes live at the device's peak.
+    pub live_bytes: Bytes,
+}
+
+/// From where in the code the operator `key` holds the most at the peak; `None` where the trace has no stacks.
+pub fn largest_place(memory: &DeviceMemory, who: &Attribution<'_>, level: AttributeTo, key: &str) -> Option<Place> {
+    let peak = memory.peak()? + 1;
+    let blocks: Vec<usize> = memory.live_blocks(peak).collect();
+    let event = |i: &usize| memory.events()[memory.blocks()[*i].allocated()] as usize;
+    let group = |by| who.group(blocks.iter().map(event), by, level);
+    let (ops, stacks) = (group(GroupBy::Op), group(GroupBy::Stack));
+    let is_it: Vec<bool> = ops.keys.iter().map(|op| steady(op) == key).collect();
+    let mut held = vec![Bytes::ZERO; stacks.keys.len()];
+    for (i, block) in blocks.iter().enumerate().filter(|(i, _)| is_it[ops.of[*i] as usize]) {
+        held[stacks.of[i] as usize] += memory.blocks()[*block].bytes;
+    }
+    // The first of equals.
+    let (place, live_bytes) = held.into_iter().enumerate().rev().max_by_key(|(_, bytes)| *bytes)?;
+    let stack = stacks.keys[place].clone();
+    // What has no frames is in brackets.
+    (!live_bytes.is_zero() && !stack.starts_with('(')).then_some(Place { stack, live_bytes })
 }
 
 /// The allocations of a device.

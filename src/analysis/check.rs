@@ -89,12 +89,25 @@ pub enum Verdict {
     NotKnown,
     /// No row matches the pattern, on either side.
     NothingMatches,
+    /// The trace has no memory of a device that the baseline has: it is no trace of the same program.
+    DeviceMissing,
+}
+
+impl Checked {
+    /// Whether the check as a whole fails by this.
+    pub fn fails(&self) -> bool {
+        matches!(self.verdict, Verdict::Failed | Verdict::DeviceMissing)
+    }
 }
 
 /// Holds `after` against the limits, with `before` as its baseline.
 pub fn check(before: &Baseline, after: &Baseline, limits: &Limits) -> Vec<Checked> {
     let mut results = Vec::new();
     for (b, a) in checked_pairs(before, after, limits) {
+        let Some(a) = a else {
+            results.extend(b.map(missing));
+            continue;
+        };
         results.extend(device(b, a, limits));
         for rule in &limits.rows {
             results.extend(rows(b, a, rule));
@@ -103,19 +116,37 @@ pub fn check(before: &Baseline, after: &Baseline, limits: &Limits) -> Vec<Checke
     results
 }
 
-/// The devices of the trace that are held to the limits, with those of the baseline.
+fn missing(before: &DeviceBaseline) -> Checked {
+    Checked {
+        device: before.device.clone(),
+        quantity: Quantity::Peak,
+        group_by: None,
+        key: None,
+        rows: 0,
+        before: Some(before.peak_allocated_bytes.0),
+        after: None,
+        limit: Limit::NoVanished,
+        allowed: None,
+        verdict: Verdict::DeviceMissing,
+    }
+}
+
+/// The devices that are held to the limits: of the baseline, and of the trace.
 pub fn checked_pairs<'a>(
     before: &'a Baseline,
     after: &'a Baseline,
     limits: &Limits,
-) -> Vec<(Option<&'a DeviceBaseline>, &'a DeviceBaseline)> {
-    let all: Vec<_> = pairs(before, after).into_iter().filter_map(|(b, a)| Some((b, a?))).collect();
-    let accelerators = all.iter().any(|(_, a)| a.device != "cpu");
+) -> Vec<(Option<&'a DeviceBaseline>, Option<&'a DeviceBaseline>)> {
+    let all = pairs(before, after);
+    let name = |pair: &(Option<&'a DeviceBaseline>, Option<&'a DeviceBaseline>)| {
+        pair.1.or(pair.0).map_or("cpu", |d| d.device.as_str())
+    };
+    let accelerators = all.iter().any(|pair| name(pair) != "cpu");
     let wanted = |name: &str| match &limits.device {
         Some(pattern) => pattern.matches(name),
         None => !accelerators || name != "cpu",
     };
-    all.into_iter().filter(|(_, a)| wanted(&a.device)).collect()
+    all.into_iter().filter(|pair| wanted(name(pair))).collect()
 }
 
 fn device(before: Option<&DeviceBaseline>, after: &DeviceBaseline, limits: &Limits) -> Vec<Checked> {
@@ -135,14 +166,12 @@ fn device(before: Option<&DeviceBaseline>, after: &DeviceBaseline, limits: &Limi
     ];
     let result = |(quantity, bound): (Quantity, Bound)| {
         let after_number = of(after, quantity);
-        // A device that the baseline lacks held nothing; one whose steps were too few to tell did not grow.
-        let before_number = match before {
-            Some(d) if quantity == Quantity::Growth => Some(of(d, quantity).unwrap_or(0)),
-            Some(d) => of(d, quantity),
-            None => Some(0),
-        };
+        // A device that the baseline lacks held nothing.
+        let before_number = before.map_or(Some(0), |d| of(d, quantity));
+        // One whose steps were too few to tell is taken not to grow, but is not said to.
+        let from = if quantity == Quantity::Growth { before_number.or(Some(0)) } else { before_number };
         limits_of(bound).map(move |limit| {
-            let allowed = allowed(limit, before_number);
+            let allowed = allowed(limit, from);
             let verdict = match (after_number, allowed) {
                 (Some(after), Some(allowed)) if after <= allowed => Verdict::Passed,
                 (Some(_), Some(_)) => Verdict::Failed,
@@ -179,10 +208,12 @@ fn allowed(limit: Limit, before: Option<i64>) -> Option<i64> {
 
 /// The results of one rule on a device: each row that fails, or all together.
 fn rows(before: Option<&DeviceBaseline>, after: &DeviceBaseline, rule: &RowLimits) -> Vec<Checked> {
-    let side = |d: Option<&'_ DeviceBaseline>| d.and_then(|d| d.rows(rule.group_by)).unwrap_or_default().to_vec();
-    let (b, a) = (side(before), side(Some(after)));
+    // A device that the baseline lacks has no rows; one that it has without this grouping is not known.
+    let b = before.map_or(Some(&[][..]), |d| d.rows(rule.group_by));
+    let a = after.rows(rule.group_by);
+    let known = a.is_some() && b.is_some();
     let key = |pair: &(Option<&Row>, Option<&Row>)| pair.1.or(pair.0).map(|r| r.key.clone()).unwrap_or_default();
-    let mut pairs = merged(&b, &a);
+    let mut pairs = if known { merged(b.unwrap_or_default(), a.unwrap_or_default()) } else { Vec::new() };
     pairs.retain(|pair| rule.pattern.matches(&key(pair)));
     let together = |quantity, limit, verdict| Checked {
         device: after.device.clone(),
@@ -228,7 +259,11 @@ fn rows(before: Option<&DeviceBaseline>, after: &DeviceBaseline, rule: &RowLimit
         // The worst first.
         failures.sort_by_key(|f| f.allowed.unwrap_or(0).saturating_sub(f.after.unwrap_or(0)));
         if failures.is_empty() {
-            let verdict = if pairs.is_empty() { Verdict::NothingMatches } else { Verdict::Passed };
+            let verdict = match pairs.is_empty() {
+                _ if !known => Verdict::NotKnown,
+                true => Verdict::NothingMatches,
+                false => Verdict::Passed,
+            };
             failures.push(together(quantity, limit, verdict));
         }
         results.extend(failures);
@@ -247,4 +282,119 @@ fn rule_limits(rule: &RowLimits) -> Vec<(Quantity, Limit)> {
         limits.push((Quantity::Live, Limit::NoVanished));
     }
     limits
+}
+#[cfg(test)]
+mod tests {
+    use super::super::baseline::{BaselineOptions, Grouping};
+    use super::*;
+
+    /// A device whose operators hold so much, each in a block, and allocate it in each step.
+    fn device(name: &str, rows: &[(&str, i64)]) -> DeviceBaseline {
+        let mut rows: Vec<Row> = rows
+            .iter()
+            .map(|(key, bytes)| Row {
+                key: (*key).to_owned(),
+                live_bytes: Bytes(*bytes),
+                live_blocks: 1,
+                step_allocated_bytes: Bytes(*bytes),
+                step_allocation_count: 1,
+            })
+            .collect();
+        rows.sort_by(|a, b| a.key.cmp(&b.key));
+        let sum: Bytes = rows.iter().map(|r| r.live_bytes).sum();
+        DeviceBaseline {
+            device: name.to_owned(),
+            peak_allocated_bytes: sum,
+            unattributed_bytes: Bytes::ZERO,
+            peak_reserved_bytes: None,
+            estimated: false,
+            step_allocated_bytes: sum,
+            step_allocation_count: rows.len() as u64,
+            growth_bytes_per_step: Some(Bytes::ZERO),
+            groupings: vec![Grouping { group_by: GroupBy::Op, rows }],
+        }
+    }
+
+    fn of(devices: Vec<DeviceBaseline>) -> Baseline {
+        Baseline { devices, ..Baseline::empty(BaselineOptions::default()) }
+    }
+
+    fn checked(before: &[(&str, i64)], after: &[(&str, i64)], limits: &str) -> Vec<(String, Verdict)> {
+        let (before, after) = (of(vec![device("cuda:0", before)]), of(vec![device("cuda:0", after)]));
+        let name = |c: &Checked| c.key.clone().unwrap_or_else(|| format!("{:?}", c.quantity));
+        let results = check(&before, &after, &Limits::from_toml(limits).unwrap());
+        results.iter().map(|c| (name(c), c.verdict)).collect()
+    }
+
+    const OFF: &str = "max_increase = \"none\"\nmax_growth_increase = \"none\"\n";
+
+    fn only(before: &[(&str, i64)], after: &[(&str, i64)], limits: &str) -> Vec<(String, Verdict)> {
+        checked(before, after, &format!("{OFF}{limits}"))
+    }
+
+    #[test]
+    fn by_default_the_peak_may_rise_by_a_twentieth_and_growth_by_a_mebibyte() {
+        let result = |after: i64| checked(&[("a", 1000)], &[("a", after)], "");
+        let growth = ("Growth".to_owned(), Verdict::Passed);
+        assert_eq!(result(1050), [("Peak".to_owned(), Verdict::Passed), growth.clone()]);
+        assert_eq!(result(1051), [("Peak".to_owned(), Verdict::Failed), growth]);
+    }
+
+    #[test]
+    fn each_row_that_passes_a_limit_is_named_the_worst_first_and_those_that_keep_it_are_one_result() {
+        let before = [("aten::a", 10), ("aten::b", 10), ("c", 10)];
+        let after = [("aten::a", 30), ("aten::b", 90), ("c", 900)];
+        let rule = "[op.\"aten::*\"]\nmax_increase = 5\nmax_allocations = 1\n";
+        let failed = |key: &str| (key.to_owned(), Verdict::Failed);
+        let kept = ("aten::*".to_owned(), Verdict::Passed);
+        assert_eq!(only(&before, &after, rule), [failed("aten::b"), failed("aten::a"), kept]);
+        let nothing = only(&before, &after, "[op.zzz]\nmax = 1\n");
+        assert_eq!(nothing, [("zzz".to_owned(), Verdict::NothingMatches)]);
+        let lacking = only(&before, &after, "[module.\"*\"]\nmax = 1\n");
+        assert_eq!(lacking, [("*".to_owned(), Verdict::NotKnown)]);
+    }
+
+    #[test]
+    fn what_is_new_counts_from_0_is_allowed_or_fails_as_the_rule_says() {
+        let (before, after) = ([("a", 10)], [("a", 10), ("b", 8)]);
+        let verdicts = |rule: &str| only(&before, &after, rule).into_iter().map(|(_, v)| v).collect::<Vec<_>>();
+        assert_eq!(verdicts("[op.b]\nmax_increase = \"50 %\"\n"), [Verdict::Failed]);
+        assert_eq!(verdicts("[op.b]\nmax_increase = 8\n"), [Verdict::Passed]);
+        assert_eq!(verdicts("[op.b]\nmax_increase = 0\nnew = \"allow\"\n"), [Verdict::Passed]);
+        assert_eq!(verdicts("[op.\"*\"]\nnew = \"fail\"\n"), [Verdict::Failed]);
+        assert_eq!(only(&after, &before, "[op.\"*\"]\nvanished = \"fail\"\n"), [("b".to_owned(), Verdict::Failed)]);
+        assert_eq!(only(&after, &before, "[op.b]\nmax_increase = 0\n"), [("b".to_owned(), Verdict::Passed)]);
+    }
+
+    #[test]
+    fn a_device_that_the_trace_lacks_fails_and_the_host_counts_only_where_it_is_alone_or_asked_for() {
+        let cuda = || device("cuda:0", &[("a", 10)]);
+        let cpu = |n| device("cpu", &[("a", n)]);
+        let verdicts = |before, after, limits: &str| {
+            let results = check(&of(before), &of(after), &Limits::from_toml(limits).unwrap());
+            results
+                .iter()
+                .map(|r| (r.device.clone(), r.verdict))
+                .filter(|(_, v)| *v != Verdict::Passed)
+                .collect::<Vec<_>>()
+        };
+        let missing = [("cuda:0".to_owned(), Verdict::DeviceMissing)];
+        assert_eq!(verdicts(vec![cuda(), cpu(1)], vec![cpu(1)], ""), missing);
+        assert_eq!(verdicts(vec![cuda(), cpu(1)], vec![cuda(), cpu(9)], ""), []);
+        let cpu_fails = [("cpu".to_owned(), Verdict::Failed)];
+        assert_eq!(verdicts(vec![cpu(1)], vec![cpu(9)], ""), cpu_fails);
+        assert_eq!(verdicts(vec![cuda(), cpu(1)], vec![cuda(), cpu(9)], "device = \"cpu\""), cpu_fails);
+    }
+
+    #[test]
+    fn what_is_not_known_does_not_fail() {
+        let mut unknown = device("cuda:0", &[("a", 10)]);
+        unknown.growth_bytes_per_step = None;
+        let limits = Limits::from_toml("max_reserved = 1\n").unwrap();
+        let results = check(&of(vec![unknown.clone()]), &of(vec![unknown]), &limits);
+        let verdicts: Vec<_> = results.iter().map(|r| r.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Passed, Verdict::NotKnown, Verdict::NotKnown]);
+        assert_eq!(results[2].before, None, "unknown growth is not 0");
+        assert!(!results.iter().any(Checked::fails));
+    }
 }

@@ -250,6 +250,17 @@ impl Limits {
     ///
     /// Where it is no TOML, or names something that is no limit; the error says where.
     pub fn from_toml(text: &str) -> Result<Self> {
+        let mut limits = Self::default();
+        limits.add_toml(text)?;
+        Ok(limits)
+    }
+
+    /// Sets what `text` writes and adds its limits on rows.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_toml`](Self::from_toml).
+    pub fn add_toml(&mut self, text: &str) -> Result<()> {
         let file: File = toml::from_str(text).map_err(|e| {
             let error = Error::format("limits (TOML)", e.message().replace('\n', " "));
             match e.span() {
@@ -257,21 +268,55 @@ impl Limits {
                 None => error,
             }
         })?;
-        let mut limits = Self::default();
         let wrong = |message: String| Error::usage(format!("wrong limit: {message}"));
-        limits.device = file.device.map(|text| text.parse()).transpose().map_err(wrong)?;
-        set(&mut limits.peak, "max_peak", file.max_peak, "max_increase", file.max_increase)?;
+        if let Some(device) = file.device {
+            self.device = Some(device.parse().map_err(wrong)?);
+        }
+        set(&mut self.peak, "max_peak", file.max_peak, "max_increase", file.max_increase)?;
         let (max, increase) = (file.max_reserved, file.max_reserved_increase);
-        set(&mut limits.reserved, "max_reserved", max, "max_reserved_increase", increase)?;
+        set(&mut self.reserved, "max_reserved", max, "max_reserved_increase", increase)?;
         let (max, increase) = (file.max_allocations, file.max_allocations_increase);
-        set(&mut limits.allocations, "max_allocations", max, "max_allocations_increase", increase)?;
-        set(&mut limits.growth, "max_growth", file.max_growth, "max_growth_increase", file.max_growth_increase)?;
+        set(&mut self.allocations, "max_allocations", max, "max_allocations_increase", increase)?;
+        set(&mut self.growth, "max_growth", file.max_growth, "max_growth_increase", file.max_growth_increase)?;
         for (by, rows) in [(GroupBy::Op, file.op), (GroupBy::Category, file.category), (GroupBy::Module, file.module)] {
             for (pattern, row) in rows {
-                limits.rows.push(row.limits(RowLimits::new(by, pattern.parse().map_err(wrong)?))?);
+                self.rows.push(row.limits(RowLimits::new(by, pattern.parse().map_err(wrong)?))?);
             }
         }
-        Ok(limits)
+        Ok(())
+    }
+
+    /// Sets the limit on devices that has this name in a file, such as `max_peak`.
+    ///
+    /// # Errors
+    ///
+    /// Where there is none of this name, or `text` is no such limit.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<()> {
+        let (bound, is_increase) = match name {
+            "max_peak" => (&mut self.peak, false),
+            "max_increase" => (&mut self.peak, true),
+            "max_reserved" => (&mut self.reserved, false),
+            "max_reserved_increase" => (&mut self.reserved, true),
+            "max_allocations" => (&mut self.allocations, false),
+            "max_allocations_increase" => (&mut self.allocations, true),
+            "max_growth" => (&mut self.growth, false),
+            "max_growth_increase" => (&mut self.growth, true),
+            _ => return Err(Error::usage(format!("there is no limit {name}"))),
+        };
+        let written = Some(Written::Text(text.to_owned()));
+        if is_increase { set(bound, "", None, name, written) } else { set(bound, name, written, "", None) }
+    }
+
+    /// The same without what takes a baseline: those on increases, on new rows and on vanished ones.
+    #[must_use]
+    pub fn without_baseline(mut self) -> Self {
+        let absolute = |bound: &mut Bound| bound.max_increase = None;
+        [&mut self.peak, &mut self.reserved, &mut self.allocations, &mut self.growth].into_iter().for_each(absolute);
+        for row in &mut self.rows {
+            [&mut row.live, &mut row.allocated, &mut row.allocations].into_iter().for_each(absolute);
+            (row.new, row.vanished) = (NewRows::default(), VanishedRows::default());
+        }
+        self
     }
 }
 
@@ -310,5 +355,61 @@ fn read<T: FromStr<Err = String>>(key: &str, written: Written, number: fn(i64) -
         Written::Number(n) if n < 0 => Err(wrong(format!("{n} is negative"))),
         Written::Number(n) => Ok(Some(number(n))),
         Written::Text(text) => parse_limit(&text).map_err(wrong),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_overwrites_the_defaults_and_none_takes_one_away() {
+        let limits = Limits::from_toml(
+            "max_peak = \"10 GiB\"\nmax_growth_increase = \"none\"\nmax_allocations = 500\n\
+             [op.\"aten::bmm\"]\nmax_increase = \"16 MiB\"\nnew = \"allow\"\n[category.attention]\nmax = \"2 GiB\"\n",
+        )
+        .unwrap();
+        let five_percent = Some(Increase::Share(50_000));
+        assert_eq!(limits.peak, Bound { max: Some(10 << 30), max_increase: five_percent });
+        assert_eq!((limits.growth, limits.allocations.max), (Bound::default(), Some(500)));
+        assert_eq!(limits.rows[0].live.max_increase, Some(Increase::By(16 << 20)));
+        assert_eq!((limits.rows[0].new, limits.rows[0].pattern.text()), (NewRows::Allow, "aten::bmm"));
+        assert_eq!((limits.rows[1].group_by, limits.rows[1].live.max), (GroupBy::Category, Some(2 << 30)));
+        let bare = limits.without_baseline();
+        assert_eq!(bare.peak, Bound { max: Some(10 << 30), max_increase: None });
+        assert_eq!((bare.rows[0].live, bare.rows[0].new), (Bound::default(), NewRows::Count));
+    }
+
+    #[test]
+    fn wrong_limits_are_said_with_their_place() {
+        let error = |text: &str| Limits::from_toml(text).unwrap_err().to_string();
+        assert!(error("max_peek = 1").contains("line 1, column 1"), "{}", error("max_peek = 1"));
+        assert!(error("max_peak = \"10 parsecs\"").contains("max_peak: \"parsecs\" is no unit"));
+        assert!(error("max_peak = -1").contains("max_peak: -1 is negative"));
+        assert!(error("max_increase = \"-2 %\"").contains("is no share"));
+        assert!(error("[op.\"a[\"]\nmax = 1").contains("expected a glob"));
+        assert!(error("[op.x]\nnew = \"maybe\"").contains("expected one of"), "{}", error("[op.x]\nnew = \"maybe\""));
+    }
+
+    #[test]
+    fn a_share_allows_no_more_than_itself_and_is_written_as_it_was_read() {
+        let read = |text: &str| text.parse::<Increase>();
+        assert_eq!(read("2 %").map(|i| i.allowed(1_000)), Ok(1_020));
+        assert_eq!(read("0.5%").map(|i| i.allowed(999)), Ok(1_003));
+        assert_eq!(read("5 %").map(|i| i.allowed(0)), Ok(0));
+        assert_eq!(read("1 MiB").map(|i| i.allowed(7)), Ok((1 << 20) + 7));
+        for text in ["2 %", "0.5 %", "12.25 %", "1048576"] {
+            assert_eq!(read(text).map(|i| i.to_string()), Ok(text.to_owned()));
+        }
+        assert_eq!(Increase::Share(u64::MAX).allowed(i64::MAX), i64::MAX);
+    }
+
+    #[test]
+    fn a_pattern_is_a_name_or_a_glob() {
+        let pattern = |text: &str| text.parse::<Pattern>().unwrap();
+        assert!(pattern("aten::*").matches("aten::bmm"));
+        assert!(pattern("*").matches("nn.Module: A/nn.Module: B"));
+        assert!(pattern("f(x)[0]").matches("f(x)[0]"), "a name stands for itself whatever is in it");
+        assert!(!pattern("aten::bm").matches("aten::bmm"));
     }
 }

@@ -75,7 +75,7 @@ fn side(path: &Path, make: &MakeBaseline, reading: &ReadingArgs) -> Result<Basel
     if starts_as_baseline(path) {
         let mut baseline = read_baseline(path)?;
         if let Some(device) = make.memory.device {
-            baseline.devices.retain(|d| d.device == device.to_string());
+            baseline.keep_device(device);
         }
         return Ok(baseline);
     }

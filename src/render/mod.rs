@@ -7,7 +7,9 @@ mod chart;
 mod csv;
 mod escape;
 mod flame;
+mod github;
 mod json;
+mod junit;
 mod layout;
 mod markdown;
 pub mod numbers;
@@ -54,6 +56,18 @@ pub const FORMATS: &[Format] = &[
         help: "everything, with raw numbers, for programs",
         extension: "json",
         render: json::render,
+    },
+    Format {
+        name: "github",
+        help: "annotations of GitHub Actions, of what a command checks",
+        extension: "",
+        render: github::render,
+    },
+    Format {
+        name: "junit",
+        help: "XML for CI systems, of what a command checks",
+        extension: "xml",
+        render: junit::render,
     },
     Format { name: "svg", help: "a picture, of commands that draw one", extension: "svg", render: picture },
     Format { name: "folded", help: "stacks of flamegraph, one a line", extension: "folded", render: flame::folded },

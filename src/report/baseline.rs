@@ -3,10 +3,11 @@
 //! What it holds stands in [`baseline`](crate::analysis::baseline).
 
 use super::memory::{MemoryOptions, keep};
-use crate::analysis::baseline::{Baseline, BaselineOptions};
+use crate::analysis::baseline::{Baseline, BaselineOptions, Place, largest_place};
 use crate::analysis::categories::CategoryRules;
 use crate::analysis::grouping::GroupBy;
 use crate::analysis::owners::AttributeTo;
+use crate::analysis::steps::{Keeper, StepsOptions, steps};
 use crate::error::{Error, Result};
 use crate::trace::{Keep, Trace};
 
@@ -55,6 +56,23 @@ impl MakeBaseline {
             baseline.devices.retain(|d| d.device == only.device().to_string());
         }
         Ok(baseline)
+    }
+}
+
+impl MakeBaseline {
+    /// From where in the code the operator `key` holds the most at the peak of `device`; `None` without stacks.
+    pub(super) fn place(&self, trace: &Trace, device: &str, key: &str) -> Result<Option<Place>> {
+        let (memory, who) = self.memory.read(trace)?;
+        let device = memory.devices().iter().find(|m| m.device().to_string() == device);
+        Ok(device.and_then(|m| largest_place(m, &who, self.attribute_to, key)))
+    }
+
+    /// Who keeps the most of what the steps leave behind on `device`; `None` unless it grows.
+    pub(super) fn keeper(&self, trace: &Trace, device: &str) -> Result<Option<Keeper>> {
+        let (memory, who) = self.memory.read(trace)?;
+        let options = StepsOptions { attribute_to: self.attribute_to, device: None };
+        let mut devices = steps(trace, &memory, &who, &options).into_iter();
+        Ok(devices.find(|d| d.device == device).and_then(|d| d.keepers.into_iter().next()))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::analysis::baseline::Baseline;
 use crate::analysis::diff::{Change, CountChange, DeviceDiff, DiffRow, diff};
 use crate::analysis::grouping::GroupBy;
 use crate::error::{Error, Result};
+use crate::units::Bytes;
 use serde_json::{Map, Value};
 
 /// The options of the report.
@@ -124,7 +125,7 @@ pub(super) fn headline(d: &DeviceDiff) -> Sentence {
     if peak.change.is_zero() {
         return sentence![device, ": the peak is ", peak.after, " as before."];
     }
-    let text = sentence![device, ": the peak "].then(rise(peak));
+    let text = sentence![device, ": the peak "].then(rise(peak.before.0, peak.after.0, |n| Cell::Bytes(Bytes(n))));
     // The row that adds the most to a rise, or takes the most from what falls.
     let most = d.rows.iter().find(|r| r.live_bytes.change.0.signum() == peak.change.0.signum());
     match most {
@@ -137,16 +138,21 @@ pub(super) fn headline(d: &DeviceDiff) -> Sentence {
     }
 }
 
-/// `rose from 1.86 GiB to 3.61 GiB, by 1.75 GiB (1,882,189,824 bytes, 94.1%)`.
-pub(super) fn rise(change: Change) -> Sentence {
-    let verb = if change.change.0 < 0 { "fell" } else { "rose" };
-    let size = crate::units::Bytes(change.change.0.saturating_abs());
-    let text = sentence![verb, " from ", change.before, " to ", change.after, ", by ", size];
-    let text = text.and(" (").and(Cell::Count(size.0.unsigned_abs())).and(" bytes");
-    match share(size.0, change.before.0) {
-        Cell::Absent => text.and(")"),
-        share => text.and(", ").and(share).and(")"),
-    }
+/// `rose from 1.86 GiB to 3.61 GiB, by 1.75 GiB (1,882,189,824 bytes, 94.2%)`.
+pub(super) fn rise(before: i64, after: i64, cell: impl Fn(i64) -> Cell) -> Sentence {
+    let verb = if after < before { "fell" } else { "rose" };
+    let by = i64::try_from(after.abs_diff(before)).unwrap_or(i64::MAX);
+    let text = sentence![verb, " from ", cell(before), " to ", cell(after), ", by ", cell(by)];
+    let exact = match cell(by) {
+        Cell::Bytes(_) => sentence![Cell::Count(by.unsigned_abs()), " bytes"],
+        _ => Sentence::default(),
+    };
+    let share = match share(by, before) {
+        Cell::Absent => Sentence::default(),
+        share if exact.is_empty() => sentence![share],
+        share => sentence![", ", share],
+    };
+    if exact.is_empty() && share.is_empty() { text } else { text.and(" (").then(exact).then(share).and(")") }
 }
 
 fn share(part: i64, whole: i64) -> Cell {

@@ -5,6 +5,8 @@
 
 pub mod baseline;
 pub mod blocks;
+mod case;
+pub mod check;
 pub mod diff;
 mod findings;
 pub mod flamegraph;
@@ -23,6 +25,7 @@ pub mod top;
 mod torch;
 pub mod tree;
 
+pub use case::{Case, CaseOutcome};
 pub use memory::MemoryOptions;
 pub use sentence::{Piece, Sentence};
 pub use torch::{TorchTable, TorchWidths};
@@ -42,6 +45,8 @@ pub struct Report {
     pub document: serde_json::Map<String, serde_json::Value>,
     /// What was skipped or odd in the inputs; the document holds all of it.
     pub diagnostics: Diagnostics,
+    /// What was checked, where the command checks anything.
+    pub cases: Vec<Case>,
     /// PyTorch's own table, where the command has one.
     pub torch: Option<TorchTable>,
     /// The picture, where the command draws one.
