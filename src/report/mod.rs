@@ -14,6 +14,7 @@ mod names;
 pub mod peak;
 pub mod segments;
 mod sentence;
+mod snapshot_summary;
 pub mod steps;
 pub mod summary;
 pub mod timeline;
