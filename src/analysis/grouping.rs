@@ -90,7 +90,7 @@ pub struct Attribution<'t> {
     pub context: Context<'t>,
     rules: CategoryRules,
     categories: std::sync::OnceLock<Categories>,
-    stack_owners: std::sync::OnceLock<StackOwners<'t>>,
+    stack_owners: std::sync::OnceLock<StackOwners>,
 }
 
 impl<'t> Attribution<'t> {
@@ -102,7 +102,7 @@ impl<'t> Attribution<'t> {
     }
 
     /// Who the recorded stacks of a snapshot say allocated, found at the first question.
-    fn stack_owners(&self) -> &StackOwners<'t> {
+    fn stack_owners(&self) -> &StackOwners {
         self.stack_owners.get_or_init(|| StackOwners::build(self.owners.trace()))
     }
 
@@ -166,7 +166,7 @@ impl<'t> Attribution<'t> {
             (Key::Nothing, _) => nothing(by).to_owned(),
             (Key::Name(name), _) => trace.str(name).to_owned(),
             (Key::Word(word), _) => word.to_owned(),
-            (Key::Owner(owner), _) => self.stack_owners().name(owner).into_owned(),
+            (Key::Owner(owner), _) => owner.name(trace).into_owned(),
             (Key::Shape(name, dims), _) => format!("{} {}", trace.str(name), trace.str(dims)).trim_end().to_owned(),
             (Key::Path(path), GroupBy::Module) => self.context.module_text(path),
             (Key::Path(path), _) => self.context.names(path).collect::<Vec<_>>().join("; "),

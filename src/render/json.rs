@@ -43,9 +43,10 @@ fn raw_numbers(sentence: &Sentence) -> Vec<Value> {
     let number = |piece: &Piece| match piece {
         Piece::Words(_) => None,
         Piece::Number(cell) => Some(match cell {
-            Cell::Bytes(bytes) => json!({"bytes": bytes}),
+            Cell::Bytes(bytes) | Cell::BytesChange(bytes) => json!({"bytes": bytes}),
             Cell::Nanos(nanos) => json!({"ns": nanos}),
             Cell::Count(n) | Cell::Number(n) => json!({"count": n}),
+            Cell::CountChange(n) => json!({"count": n}),
             Cell::Flops(n) => json!({"flops": n}),
             Cell::Ratio(share) => json!({"share": share}),
             Cell::Address(address) => json!({"address": address}),
