@@ -8,6 +8,7 @@
 mod cursor;
 mod document;
 mod event;
+pub(crate) mod fuzzing;
 mod inflate;
 mod layout;
 mod mprof;
@@ -28,6 +29,7 @@ pub use smi::{SmiOptions, read_smi};
 use crate::error::Result;
 use crate::trace::{Keep, Trace};
 use inflate::Block;
+use simd::Level;
 use source::Source;
 use std::io::Read;
 use std::path::Path;
@@ -91,7 +93,7 @@ fn read_source(mut source: Source, options: &ReadOptions) -> Result<Trace> {
     if pickle::is_pickle(first.data()) {
         return snapshot::read(source.into_read(first), options);
     }
-    pipeline::read(first, source, options.keep, options.threads())
+    pipeline::read(first, source, Level::detect(), options.keep, options.threads())
 }
 
 /// Pieces of the reader for benchmarks.
