@@ -5,23 +5,21 @@
 use super::inflate::{Block, Ending, GzipReader, HISTORY, InflateError, Inflater, Status, Verifier};
 use super::simd::Level;
 use super::source::Source;
-use super::{ReadOptions, pipeline, snapshot};
+use super::{ReadOptions, snapshot};
 use crate::error::Result;
 use crate::trace::Trace;
 use std::io::{Cursor, Read};
 
-/// Reads a trace of any kind in batches of `batch` bytes, however small the file; `portable` without vector instructions.
+/// Reads an input of any kind in batches of `batch` bytes (at least two), however small it is; `portable` without vector
+/// instructions.
 ///
 /// # Errors
 ///
 /// As [`super::read`].
 pub fn read_in_batches(bytes: &[u8], options: &ReadOptions, batch: usize, portable: bool) -> Result<Trace> {
-    let reader = Box::new(Cursor::new(bytes.to_owned()));
-    let mut source = Source::new(reader, options.max_input_size, None)?;
-    let mut first = Block::new(batch);
-    source.fill(&mut first)?;
+    let source = Source::new(Box::new(Cursor::new(bytes.to_owned())), options.max_input_size, None)?;
     let level = if portable { Level::Portable } else { Level::detect() };
-    pipeline::read(first, source, level, options.keep, options.threads())
+    super::read_in_batches(source, options, batch, level)
 }
 
 /// Reads a snapshot that comes in pieces of `feed` bytes, whatever it starts with.
