@@ -27,6 +27,12 @@ pub mod bench_support {
     pub use crate::input::bench::*;
 }
 
+/// What fuzzing reaches of the inside of this crate. No part of its interface.
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::input::fuzzing::*;
+}
+
 /// The README's example of the library, as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

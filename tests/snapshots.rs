@@ -3,11 +3,18 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use tracetool::analysis::allocations::Allocations;
+use tracetool::analysis::categories::CategoryRules;
 use tracetool::analysis::failed_requests::{Cause, out_of_memory};
+use tracetool::analysis::grouping::{Attribution, GroupBy};
+use tracetool::analysis::owners::AttributeTo;
+use tracetool::analysis::peak::{PeakOptions, peaks};
 use tracetool::analysis::snapshot_stats::{CacheStats, PoolStats, device_stats};
+use tracetool::analysis::step_spans::StepSpans;
 use tracetool::input::{ReadOptions, read_path};
 use tracetool::trace::snapshot::Action;
 use tracetool::trace::{Device, StackId, Trace};
@@ -235,4 +242,52 @@ fn the_pools_of_requests_sum_to_the_device_and_hold_every_segment_once() {
             assert_eq!(places, (0..snapshot.segments.len()).collect::<Vec<_>>());
         }
     }
+}
+
+#[test]
+fn the_profile_of_the_same_run_holds_the_same_blocks_at_the_peak() {
+    let Some(trace) = snapshot("gpt_snapshot") else { return };
+    let Some(profile) = find("gpt_snapshot.pt.trace.json.gz").map(|path| read(&path)) else { return };
+    let at_peak = |trace: &Trace| -> (BTreeMap<u64, Bytes>, Bytes) {
+        let memory = Allocations::build(trace);
+        let device = memory.device(Device::cuda(0)).unwrap();
+        let moment = device.peak().unwrap() + 1;
+        let live = device.live_blocks(moment).map(|i| (device.blocks()[i].address, device.blocks()[i].bytes)).collect();
+        (live, device.before_trace_at(moment).unwrap())
+    };
+    let ((ours, before_history), (theirs, before_profile)) = (at_peak(&trace), at_peak(&profile));
+    let sum = |blocks: &BTreeMap<u64, Bytes>| -> Bytes { blocks.values().copied().sum() };
+    assert_eq!(sum(&ours) + before_history, sum(&theirs) + before_profile);
+    // The history began before the profiler: it knows every block that the profiler knows, and some of those that are
+    // before the profile.
+    assert!(!theirs.is_empty() && before_history <= before_profile);
+    // Of steps that are alike each reaches the peak, with blocks of the same sizes at other addresses.
+    let mut sizes: Vec<Bytes> = ours.values().copied().collect();
+    for bytes in theirs.values() {
+        let found = sizes.iter().position(|b| b == bytes);
+        assert!(found.is_some(), "{bytes}");
+        sizes.swap_remove(found.unwrap());
+    }
+}
+
+#[test]
+fn owners_are_lines_of_python_and_sum_to_the_peak() {
+    let others = ["snapshot_ring_buffer/memory_snapshot.pickle", "snapshot_expandable/output.pickle"];
+    let others = others.iter().filter_map(|name| public(name)).map(|path| read(&path));
+    let own = ["snap_frag", "snap_oom", "gpt_snapshot", "threeway", "snap_long"];
+    for trace in own.iter().filter_map(|name| snapshot(name)).chain(others) {
+        let memory = Allocations::build(&trace);
+        let who = Attribution::build(&trace, StepSpans::find(&trace), CategoryRules::default());
+        for by in [GroupBy::Op, GroupBy::Stack, GroupBy::Step, GroupBy::Phase] {
+            let options = PeakOptions { group_by: by, ..PeakOptions::default() };
+            for peak in peaks(&trace, &memory, &who, &options) {
+                let rows: Bytes = peak.rows.iter().map(|row| row.live_bytes).sum();
+                assert_eq!(rows + peak.before_trace_bytes.unwrap(), peak.peak_allocated_bytes, "{by:?}");
+            }
+        }
+    }
+    let Some(trace) = snapshot("snap_frag") else { return };
+    let who = Attribution::build(&trace, StepSpans::find(&trace), CategoryRules::default());
+    let owner = who.key_text(0, GroupBy::Op, AttributeTo::default());
+    assert!(owner.ends_with(": case_snap_frag"), "{owner}");
 }

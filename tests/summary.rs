@@ -19,7 +19,8 @@ fn findings(path: &Path) -> (Vec<String>, Value) {
         .unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let document: Value = serde_json::from_slice(&run.stdout).unwrap();
-    let codes = document["findings"].as_array().unwrap().iter().map(|c| c.as_str().unwrap().to_owned()).collect();
+    let codes =
+        document["findings"].as_array().unwrap().iter().map(|f| f["code"].as_str().unwrap().to_owned()).collect();
     (codes, document)
 }
 

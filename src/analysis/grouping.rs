@@ -3,8 +3,9 @@
 use super::categories::{Categories, CategoryRules};
 use super::context::{Context, PathId, RecordedStack, is_user_frame, recorded_stack};
 use super::owners::{AttributeTo, OUTSIDE, Owners};
+use super::stack_owners::{Owner, StackOwners};
 use super::step_spans::StepSpans;
-use crate::trace::{StrId, Trace};
+use crate::trace::{StackId, StrId, Trace};
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
@@ -13,7 +14,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GroupBy {
-    /// The owner: operator or annotation.
+    /// The owner: operator or annotation; of an allocation with a stack of its own, as in snapshots, the user's frame.
     #[default]
     Op,
     /// The family of operators.
@@ -89,13 +90,20 @@ pub struct Attribution<'t> {
     pub context: Context<'t>,
     rules: CategoryRules,
     categories: std::sync::OnceLock<Categories>,
+    stack_owners: std::sync::OnceLock<StackOwners>,
 }
 
 impl<'t> Attribution<'t> {
     /// What can be said of the allocations of a trace with these steps, by these rules.
     pub fn build(trace: &'t Trace, steps: StepSpans, rules: CategoryRules) -> Self {
         let (owners, context) = (Owners::build(trace), Context::new(trace, steps));
-        Self { owners, context, rules, categories: std::sync::OnceLock::new() }
+        let (categories, stack_owners) = Default::default();
+        Self { owners, context, rules, categories, stack_owners }
+    }
+
+    /// Who the recorded stacks of a snapshot say allocated, found at the first question.
+    fn stack_owners(&self) -> &StackOwners {
+        self.stack_owners.get_or_init(|| StackOwners::build(self.owners.trace()))
     }
 
     /// The categories, found at the first question.
@@ -129,6 +137,10 @@ impl<'t> Attribution<'t> {
         let trace = self.owners.trace();
         let op = |op: Option<usize>| op.map_or(Key::Nothing, |op| Key::Name(trace.ops().name()[op]));
         match by {
+            // The allocator's own record tells more than the annotation that was open then.
+            GroupBy::Op if trace.memory().stack()[event] != StackId::NONE => {
+                Key::Owner(self.stack_owners().of(trace.memory().stack()[event]))
+            }
             GroupBy::Op => op(self.owners.owner(event, level)),
             GroupBy::Category => Key::Index(self.categories().of_event(&self.owners, event)),
             GroupBy::Module => self.context.module(&self.owners, event).map_or(Key::Nothing, Key::Path),
@@ -154,6 +166,7 @@ impl<'t> Attribution<'t> {
             (Key::Nothing, _) => nothing(by).to_owned(),
             (Key::Name(name), _) => trace.str(name).to_owned(),
             (Key::Word(word), _) => word.to_owned(),
+            (Key::Owner(owner), _) => owner.name(trace).into_owned(),
             (Key::Shape(name, dims), _) => format!("{} {}", trace.str(name), trace.str(dims)).trim_end().to_owned(),
             (Key::Path(path), GroupBy::Module) => self.context.module_text(path),
             (Key::Path(path), _) => self.context.names(path).collect::<Vec<_>>().join("; "),
@@ -203,6 +216,7 @@ enum Key<'t> {
     Path(PathId),
     Shape(StrId, StrId),
     Recorded(RecordedStack<'t>),
+    Owner(Owner),
 }
 
 /// Allocations in groups.

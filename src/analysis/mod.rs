@@ -28,6 +28,7 @@ mod op_stacks;
 pub mod owners;
 pub mod paths;
 pub mod peak;
+pub mod peak_parts;
 mod shapes;
 pub mod smi;
 pub mod snapshot_stats;

@@ -318,7 +318,7 @@ impl Look<'_, '_> {
             LiveBlock {
                 address: block.address,
                 bytes: block.bytes,
-                owner: self.who.owners.owner_name(event, self.options.attribute_to).to_owned(),
+                owner: self.who.key_text(event, GroupBy::Op, self.options.attribute_to),
                 key: groups.keys[groups.of[i] as usize].clone(),
                 module: self.module(event),
                 allocated_time_ns: self.trace.absolute(m.time()[block.allocated()]),

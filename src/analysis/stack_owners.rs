@@ -15,12 +15,11 @@ pub const NO_PYTHON: &str = "(no Python frames)";
 
 /// The owner of every stack of a trace.
 #[derive(Debug)]
-pub struct StackOwners<'t> {
-    trace: &'t Trace,
+pub struct StackOwners {
     of_stack: Vec<Owner>,
 }
 
-/// The owner of a stack; names are equal where owners are.
+/// The owner of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// There is no stack.
@@ -28,15 +27,15 @@ pub enum Owner {
     NoStack,
     /// There is a stack, and nothing in it tells.
     Unknown,
-    /// A native frame of an operator; frames of one operator differ, so group by [`StackOwners::name`].
+    /// A native frame of an operator; there can be several of one operator, so group by [`Owner::name`].
     Operator(StrId),
     /// A frame of the user's own code.
     Python(StrId),
 }
 
-impl<'t> StackOwners<'t> {
+impl StackOwners {
     /// The owners of all stacks, in one pass: a caller stands before its callees.
-    pub fn build(trace: &'t Trace) -> Self {
+    pub fn build(trace: &Trace) -> Self {
         let mut of_frame: Vec<Option<Owner>> = vec![None; trace.strings().len()];
         let mut of_stack: Vec<Owner> = Vec::with_capacity(trace.stacks().len());
         for (i, node) in trace.stacks().iter().enumerate() {
@@ -55,21 +54,23 @@ impl<'t> StackOwners<'t> {
                 _ => outer,
             });
         }
-        Self { trace, of_stack }
+        Self { of_stack }
     }
 
     /// The owner of a stack.
     pub fn of(&self, stack: StackId) -> Owner {
         self.of_stack.get(stack.index()).copied().unwrap_or_default()
     }
+}
 
-    /// The name of an owner: `train.py(12): forward`, `aten::addmm`.
-    pub fn name(&self, owner: Owner) -> Cow<'t, str> {
-        match owner {
-            Owner::NoStack => NO_STACK.into(),
-            Owner::Unknown => NO_PYTHON.into(),
-            Owner::Operator(frame) => operator(self.trace.str(frame)).unwrap_or_default().into(),
-            Owner::Python(frame) => self.trace.str(frame).into(),
+impl Owner {
+    /// The name, in the trace whose owner this is: `train.py(12): forward`, `aten::addmm`.
+    pub fn name(self, trace: &Trace) -> Cow<'_, str> {
+        match self {
+            Self::NoStack => NO_STACK.into(),
+            Self::Unknown => NO_PYTHON.into(),
+            Self::Operator(frame) => operator(trace.str(frame)).unwrap_or_default().into(),
+            Self::Python(frame) => trace.str(frame).into(),
         }
     }
 }
@@ -112,7 +113,7 @@ mod tests {
         }
         let trace = b.finish();
         let owners = StackOwners::build(&trace);
-        owners.name(owners.of(stack)).into_owned()
+        owners.of(stack).name(&trace).into_owned()
     }
 
     #[test]

@@ -85,6 +85,9 @@ pub enum Verdict {
     Grows,
 }
 
+/// Growth of less than this a step is counters and the like, and no leak.
+pub const LEAST_GROWTH: Bytes = Bytes(64 << 10);
+
 /// An owner whose blocks the steps leave behind, each step anew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Keeper {

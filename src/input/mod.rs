@@ -8,6 +8,7 @@
 mod cursor;
 mod document;
 mod event;
+pub(crate) mod fuzzing;
 mod inflate;
 mod layout;
 mod mprof;
@@ -28,6 +29,7 @@ pub use smi::{SmiOptions, read_smi};
 use crate::error::Result;
 use crate::trace::{Keep, Trace};
 use inflate::Block;
+use simd::Level;
 use source::Source;
 use std::io::Read;
 use std::path::Path;
@@ -84,14 +86,18 @@ pub fn read(reader: impl Read + Send + 'static, options: &ReadOptions) -> Result
     read_source(source, options)
 }
 
+fn read_source(source: Source, options: &ReadOptions) -> Result<Trace> {
+    read_in_batches(source, options, pipeline::BATCH, Level::detect())
+}
+
 /// Reads a trace or a snapshot, which its first bytes tell apart.
-fn read_source(mut source: Source, options: &ReadOptions) -> Result<Trace> {
-    let mut first = Block::new(pipeline::BATCH);
+fn read_in_batches(mut source: Source, options: &ReadOptions, batch: usize, level: Level) -> Result<Trace> {
+    let mut first = Block::new(batch);
     source.fill(&mut first)?;
     if pickle::is_pickle(first.data()) {
         return snapshot::read(source.into_read(first), options);
     }
-    pipeline::read(first, source, options.keep, options.threads())
+    pipeline::read(first, source, level, options.keep, options.threads())
 }
 
 /// Pieces of the reader for benchmarks.

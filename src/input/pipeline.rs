@@ -198,11 +198,12 @@ impl Joiner {
     }
 }
 
-/// Reads a source, whose first block is at hand, into a trace with `threads` threads.
-pub(super) fn read(first: Block, source: Source, keep: Keep, threads: usize) -> Result<Trace> {
+/// Reads a source, whose first block is at hand, into a trace with `threads` threads. Batches are as large as that block.
+pub(super) fn read(first: Block, source: Source, level: Level, keep: Keep, threads: usize) -> Result<Trace> {
+    let batch = first.size();
     let cutter = Cutter { source, first: Some(first), rest: 0, index: 0, offset: 0 };
-    let joiner = Joiner::new(Level::detect(), keep);
-    if threads <= 1 { read_alone(cutter, joiner) } else { read_together(cutter, joiner, threads) }
+    let joiner = Joiner::new(level, keep);
+    if threads <= 1 { read_alone(cutter, joiner) } else { read_together(cutter, joiner, threads, batch) }
 }
 
 fn read_alone(mut cutter: Cutter, mut joiner: Joiner) -> Result<Trace> {
@@ -219,7 +220,7 @@ fn read_alone(mut cutter: Cutter, mut joiner: Joiner) -> Result<Trace> {
 
 type Done = (Batch, Option<Scanned>);
 
-fn read_together(cutter: Cutter, mut joiner: Joiner, threads: usize) -> Result<Trace> {
+fn read_together(cutter: Cutter, mut joiner: Joiner, threads: usize, batch: usize) -> Result<Trace> {
     let (level, keep) = (joiner.level, joiner.keep);
     // As many buffers as keep every thread at work; their number bounds the memory.
     let buffers = 2 * threads + 2;
@@ -228,7 +229,7 @@ fn read_together(cutter: Cutter, mut joiner: Joiner, threads: usize) -> Result<T
     let (to_joiner, done) = sync_channel::<Done>(buffers);
     for _ in 0..buffers {
         // The channel is as long as there are buffers, so this does not wait.
-        let _ = to_pool.send(Block::new(BATCH));
+        let _ = to_pool.send(Block::new(batch));
     }
     let work = Mutex::new(work);
     std::thread::scope(|scope| {

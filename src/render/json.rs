@@ -6,7 +6,7 @@ use super::Options;
 use super::escape::acts;
 use super::numbers;
 use crate::error::{Error, Result};
-use crate::report::{Block, Report};
+use crate::report::{Block, Cell, Piece, Report, Sentence};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
@@ -27,7 +27,8 @@ pub(super) fn render(report: &Report, _: &Options, out: &mut dyn Write) -> Resul
         .collect();
     head.insert("diagnostics".into(), diagnostics.into());
     let findings = report.blocks.iter().filter_map(|block| match block {
-        Block::Finding(f) => Some(json!({"code": f.code, "message": numbers::sentence(&f.message),
+        Block::Finding(f) => Some(json!({"code": f.code, "numbers": raw_numbers(&f.message),
+                                         "message": numbers::sentence(&f.message),
                                          "advice": numbers::sentence(&f.advice)})),
         _ => None,
     });
@@ -35,6 +36,24 @@ pub(super) fn render(report: &Report, _: &Options, out: &mut dyn Write) -> Resul
     write_members(head.iter().chain(&report.document), 0, true, out)?;
     out.write_all(b"\n")?;
     Ok(())
+}
+
+/// The numbers of a sentence in their order, with their units.
+fn raw_numbers(sentence: &Sentence) -> Vec<Value> {
+    let number = |piece: &Piece| match piece {
+        Piece::Words(_) => None,
+        Piece::Number(cell) => Some(match cell {
+            Cell::Bytes(bytes) | Cell::BytesChange(bytes) => json!({"bytes": bytes}),
+            Cell::Nanos(nanos) => json!({"ns": nanos}),
+            Cell::Count(n) | Cell::Number(n) => json!({"count": n}),
+            Cell::CountChange(n) => json!({"count": n}),
+            Cell::Flops(n) => json!({"flops": n}),
+            Cell::Ratio(share) => json!({"share": share}),
+            Cell::Address(address) => json!({"address": address}),
+            Cell::Absent | Cell::Text(_) | Cell::Node { .. } => return None,
+        }),
+    };
+    sentence.0.iter().filter_map(number).collect()
 }
 
 /// Whether a value is spread over lines: a list of objects, and what holds one.

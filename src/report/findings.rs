@@ -6,7 +6,7 @@ use super::sentence::sentence;
 use super::{Cell, Finding, Sentence};
 use crate::analysis::busy::DeviceBusy;
 use crate::analysis::peak::DevicePeak;
-use crate::analysis::steps::{DeviceSteps, Verdict};
+use crate::analysis::steps::{DeviceSteps, LEAST_GROWTH, Verdict};
 use crate::units::Bytes;
 
 /// What is known of a device, for the findings.
@@ -73,9 +73,9 @@ fn attention(known: &Known<'_>) -> Option<Finding> {
     found("attention-written-out", message, "scaled_dot_product_attention does not materialise the scores.")
 }
 
-/// Memory that grows by at least 64 KiB in each step: less is counters and the like.
+/// Memory that grows in each step.
 fn growth(known: &Known<'_>) -> Option<Finding> {
-    let steps = known.steps.filter(|s| s.verdict == Verdict::Grows && s.growth_bytes_per_step.0 >= 64 << 10)?;
+    let steps = known.steps.filter(|s| s.verdict == Verdict::Grows && s.growth_bytes_per_step >= LEAST_GROWTH)?;
     let mut message = sentence![known.name(), ": memory grows by ", steps.growth_bytes_per_step, " a step"];
     if let Some(keeper) = steps.keepers.first() {
         message = message.and("; the most is kept from ").and(keeper.owner.as_str());

@@ -18,6 +18,7 @@ pub mod reconcile;
 pub mod segments;
 mod sentence;
 pub mod smi;
+mod snapshot_summary;
 pub mod steps;
 pub mod summary;
 pub mod timeline;

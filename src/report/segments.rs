@@ -123,7 +123,7 @@ impl Segments {
             let of = self.device.map(|d| format!(" of {d}")).unwrap_or_default();
             return Err(Error::missing(format!("the snapshot holds no segments{of}"), "allocate before it is taken"));
         }
-        let view = View { snapshot, owners: StackOwners::build(trace), several: devices.len() > 1 };
+        let view = View { trace, snapshot, owners: StackOwners::build(trace), several: devices.len() > 1 };
         let mut rows: Vec<Row<'_>> = devices.iter().flat_map(|d| &d.segments).map(|s| view.segment(s)).collect();
         if self.blocks {
             rows =
@@ -177,8 +177,9 @@ impl Row<'_> {
 }
 
 struct View<'t> {
+    trace: &'t Trace,
     snapshot: &'t Snapshot,
-    owners: StackOwners<'t>,
+    owners: StackOwners,
     several: bool,
 }
 
@@ -195,7 +196,7 @@ impl<'t> View<'t> {
     fn owner(&self, stack: crate::trace::StackId) -> Cell {
         match self.owners.of(stack) {
             Owner::NoStack => Cell::Absent,
-            owner => self.owners.name(owner).into_owned().into(),
+            owner => owner.name(self.trace).into_owned().into(),
         }
     }
 
@@ -316,7 +317,7 @@ impl<'t> View<'t> {
         let mut document = Map::new();
         let block = |b: &Block| {
             json!({"address": b.address, "bytes": b.size, "requested_bytes": b.requested, "state": state_name(b.state),
-                   "owner": b.state.is_active().then(|| self.owners.name(self.owners.of(b.stack)))})
+                   "owner": b.state.is_active().then(|| self.owners.of(b.stack).name(self.trace))})
         };
         let segment = |stats: &SegmentStats| {
             let s = &self.snapshot.segments[stats.segment];
@@ -325,7 +326,7 @@ impl<'t> View<'t> {
                    "active_bytes": stats.active_bytes, "free_bytes": stats.free_bytes,
                    "largest_free_block_bytes": stats.largest_free_block_bytes,
                    "inactive_split_bytes": stats.inactive_split_bytes, "rounding_bytes": stats.rounding_bytes,
-                   "owner": self.owners.name(self.owners.of(s.stack)),
+                   "owner": self.owners.of(s.stack).name(self.trace),
                    "blocks": s.blocks.iter().map(block).collect::<Vec<Value>>()})
         };
         let mut totals = to_json(&devices)?;
@@ -345,7 +346,7 @@ impl<'t> View<'t> {
         let mut block = |b: &Block| {
             let owner = self.owners.of(b.stack);
             let place = *places.entry(owner).or_insert_with(|| {
-                let name = self.owners.name(owner).into_owned();
+                let name = owner.name(self.trace).into_owned();
                 *by_name.entry(name.clone()).or_insert_with(|| {
                     owners.push((name, Bytes::ZERO));
                     owners.len() - 1

@@ -8,7 +8,7 @@ use super::{Block, Cell, Column, Finding, Report, Table};
 use crate::analysis::grouping::GroupBy;
 use crate::analysis::owners::AttributeTo;
 use crate::analysis::peak::trace_start;
-use crate::analysis::steps::{DeviceSteps, Keeper, StepsOptions, Verdict, steps};
+use crate::analysis::steps::{DeviceSteps, Keeper, LEAST_GROWTH, StepsOptions, Verdict, steps};
 use crate::error::{Error, Result};
 use crate::trace::{Keep, Trace};
 use crate::units::Bytes;
@@ -147,6 +147,12 @@ fn verdict(device: &DeviceSteps) -> Block {
             Block::Text(sentence![name, ": with ", count, " steps, whether memory grows cannot be told; it takes 4."])
         }
         Verdict::Steady => Block::Text(sentence![name, ": memory does not grow over the ", count, " steps."]),
+        Verdict::Grows if device.growth_bytes_per_step < LEAST_GROWTH => {
+            let growth = device.growth_bytes_per_step;
+            let text =
+                sentence![name, ": memory grows by no more than ", growth, " a step over the ", count, " steps."];
+            Block::Text(text)
+        }
         Verdict::Grows => Block::Finding(grows(device, name, count)),
     }
 }

@@ -3,12 +3,13 @@
 use super::findings::{Known, findings};
 use super::memory::{MemoryOptions, keep, to_json};
 use super::sentence::sentence;
+use super::snapshot_summary;
 use super::{Block, Cell, Column, Finding, Report, Table};
-use crate::analysis::allocations::{Allocations, DeviceMemory};
+use crate::analysis::allocations::Allocations;
 use crate::analysis::busy::{DeviceBusy, device_busy};
 use crate::analysis::grouping::{Attribution, GroupBy};
-use crate::analysis::owners::AttributeTo;
 use crate::analysis::peak::{DevicePeak, PeakOptions, peaks};
+use crate::analysis::peak_parts::{PeakParts, PoolUse, reserved_growths};
 use crate::analysis::snapshot_stats::device_stats;
 use crate::analysis::steps::{DeviceSteps, StepsOptions, Verdict, steps};
 use crate::error::{Error, ErrorKind, Result};
@@ -20,23 +21,11 @@ use serde_json::Map;
 /// Rows of each table.
 const ROWS: usize = 6;
 
-/// The largest request that the allocator serves from its pool of small blocks, in bytes (`kSmallSize` of PyTorch's
-/// `CUDACachingAllocator`).
-const SMALL: i64 = 1 << 20;
-
 /// The options of the report.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// How allocations are attributed, and what makes a step.
     pub memory: MemoryOptions,
-}
-
-/// What was allocated from a pool.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Pool {
-    allocated_bytes: Bytes,
-    allocation_count: u64,
-    live_at_peak_bytes: Bytes,
 }
 
 /// The numbers of a device.
@@ -47,8 +36,8 @@ struct DeviceSummary {
     by_op: Vec<(String, Bytes)>,
     by_phase: Vec<(String, Bytes)>,
     attention_written_out_bytes: Bytes,
-    large_pool: Pool,
-    small_pool: Pool,
+    large_pool: PoolUse,
+    small_pool: PoolUse,
     reserved_growths: u64,
 }
 
@@ -82,7 +71,10 @@ impl Summary {
                     blocks.push(Block::Heading(device.peak.device.clone()));
                     blocks.push(Block::Facts(memory_facts(trace, device, steps)));
                     if device.peak.device != "cpu" {
-                        blocks.push(Block::Table(by_category(device)));
+                        // The operators that make categories are not in a snapshot.
+                        if trace.snapshot().is_none() {
+                            blocks.push(Block::Table(by_category(device)));
+                        }
                         blocks.push(Block::Table(by_op(device)));
                     }
                     found.extend(findings(&Known {
@@ -94,10 +86,11 @@ impl Summary {
                         capacity: capacity(trace, &device.peak.device),
                     }));
                 }
-                found.extend(out_of_memory(trace));
-                found.extend(super::memory::lacks(trace, &who, GroupBy::Category));
-                found.extend(super::memory::lacks(trace, &who, GroupBy::Step));
-                found.extend(super::memory::lacks(trace, &who, GroupBy::Stack));
+                found.extend(trace.snapshot().and_then(snapshot_summary::failed).or_else(|| out_of_memory(trace)));
+                // A snapshot has no shapes; steps are in it where record_function marked them.
+                let asked = [GroupBy::Category, GroupBy::Step, GroupBy::Stack];
+                let asked = if trace.snapshot().is_some() { &asked[2..] } else { &asked[..] };
+                found.extend(asked.iter().filter_map(|by| super::memory::lacks(trace, &who, *by)));
                 document.insert("devices".into(), to_json(&devices)?);
                 document.insert("steps".into(), to_json(&grows)?);
             }
@@ -106,17 +99,15 @@ impl Summary {
         }
         if let Some(snapshot) = trace.snapshot() {
             let stats = device_stats(snapshot);
-            for device in &stats {
-                blocks.push(Block::Heading(format!("{}, when the snapshot was taken", device.device)));
-                blocks.push(Block::Facts(pool_facts(device)));
-            }
+            blocks.extend(stats.iter().flat_map(snapshot_summary::blocks));
+            blocks.extend(snapshot_summary::settings(&snapshot.settings));
+            document.insert("snapshot".into(), snapshot_summary::document(snapshot, &stats));
         }
         for card in &busy {
             blocks.push(Block::Heading(format!("Work of device {}", card.device)));
             blocks.push(Block::Facts(busy_facts(card)));
         }
         document.insert("busy".into(), to_json(&busy)?);
-        document.insert("findings".into(), found.iter().map(|f| f.code).collect());
         if !found.is_empty() {
             blocks.push(Block::Heading("Findings".into()));
             blocks.extend(found.into_iter().map(Block::Finding));
@@ -134,7 +125,7 @@ impl Summary {
         let options = PeakOptions { group_by: GroupBy::Category, device: self.memory.device, ..PeakOptions::default() };
         let summary = |peak: DevicePeak| {
             let device = memory.devices().iter().find(|d| d.device().to_string() == peak.device)?;
-            let live = Live::of(device);
+            let live = PeakParts::of(device);
             let by_op = live.by(device, who, GroupBy::Op);
             let by_phase = live.by(device, who, GroupBy::Phase);
             let (large_pool, small_pool) = live.pools(device);
@@ -150,70 +141,6 @@ impl Summary {
         };
         peaks(trace, memory, who, &options).into_iter().filter_map(summary).collect()
     }
-}
-
-/// The blocks that are live at a device's peak.
-struct Live(Vec<usize>);
-
-impl Live {
-    fn of(device: &DeviceMemory) -> Self {
-        Self(device.peak().map(|peak| device.live_blocks(peak + 1).collect()).unwrap_or_default())
-    }
-
-    fn event(device: &DeviceMemory, block: usize) -> usize {
-        device.events()[device.blocks()[block].allocated()] as usize
-    }
-
-    /// Bytes by the key of a grouping, most first.
-    fn by(&self, device: &DeviceMemory, who: &Attribution<'_>, by: GroupBy) -> Vec<(String, Bytes)> {
-        let groups = who.group(self.0.iter().map(|b| Self::event(device, *b)), by, AttributeTo::default());
-        let mut sums = vec![Bytes::ZERO; groups.keys.len()];
-        for (block, group) in self.0.iter().zip(&groups.of) {
-            sums[*group as usize] += device.blocks()[*block].bytes;
-        }
-        let mut rows: Vec<(String, Bytes)> = groups.keys.into_iter().zip(sums).collect();
-        rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        rows
-    }
-
-    /// Bytes of attention whose innermost operator is no fused one.
-    fn attention_written_out(&self, device: &DeviceMemory, who: &Attribution<'_>) -> Bytes {
-        let events = || self.0.iter().map(|b| Self::event(device, *b));
-        let categories = who.group(events(), GroupBy::Category, AttributeTo::default());
-        let owners = who.group(events(), GroupBy::Op, AttributeTo::Op);
-        let fused = |name: &str| {
-            let name = name.to_ascii_lowercase();
-            ["attention", "attn", "flash", "sdpa"].iter().any(|word| name.contains(word))
-        };
-        let rows = self.0.iter().zip(categories.of.iter().zip(&owners.of));
-        rows.filter(|(_, (category, owner))| {
-            categories.keys[**category as usize] == "attention" && !fused(&owners.keys[**owner as usize])
-        })
-        .map(|(block, _)| device.blocks()[*block].bytes)
-        .sum()
-    }
-
-    /// The pools of large and of small blocks.
-    fn pools(&self, device: &DeviceMemory) -> (Pool, Pool) {
-        let (mut large, mut small) = (Pool::default(), Pool::default());
-        for block in device.blocks() {
-            let pool = if block.bytes.0 > SMALL { &mut large } else { &mut small };
-            pool.allocated_bytes += block.bytes;
-            pool.allocation_count += 1;
-        }
-        for block in &self.0 {
-            let bytes = device.blocks()[*block].bytes;
-            let pool = if bytes.0 > SMALL { &mut large } else { &mut small };
-            pool.live_at_peak_bytes += bytes;
-        }
-        (large, small)
-    }
-}
-
-/// How often the allocator had to ask the device for more.
-fn reserved_growths(device: &DeviceMemory) -> u64 {
-    let reserved: Vec<Bytes> = (0..device.len()).filter_map(|i| device.reserved(i)).collect();
-    reserved.windows(2).filter(|w| w[1] > w[0]).count() as u64
 }
 
 /// The memory of a device by its name, such as `cuda:0`.
@@ -248,28 +175,6 @@ fn memory_facts(trace: &Trace, device: &DeviceSummary, steps: Option<&DeviceStep
         facts.push(("Growth a step", steps.growth_bytes_per_step.into()));
     }
     facts.into_iter().map(|(name, cell)| (name.to_owned(), cell)).collect()
-}
-
-fn pool_facts(device: &crate::analysis::snapshot_stats::DeviceStats) -> Vec<(String, Cell)> {
-    let mut facts = Vec::new();
-    for (pool, stats) in [("", &device.all), (", large pool", &device.large_pool), (", small pool", &device.small_pool)]
-    {
-        for (name, cell) in [
-            ("Allocated", stats.allocated_bytes.into()),
-            ("Active", stats.active_bytes.into()),
-            ("Requested", stats.requested_bytes.into()),
-            ("Reserved", stats.reserved_bytes.into()),
-            ("Segments", Cell::Count(stats.segment_count)),
-            ("Inactive split", stats.inactive_split_bytes.into()),
-        ] {
-            facts.push((format!("{name}{pool}"), cell));
-        }
-    }
-    let fragmentation = &device.fragmentation;
-    facts.push(("Free in segments".into(), fragmentation.free_bytes.into()));
-    facts.push(("Largest free block".into(), fragmentation.largest_free_block_bytes.into()));
-    facts.push(("Fragmentation".into(), fragmentation.ratio.map_or(Cell::Absent, Cell::Ratio)));
-    facts
 }
 
 fn busy_facts(card: &DeviceBusy) -> Vec<(String, Cell)> {
@@ -319,7 +224,7 @@ fn by_category(device: &DeviceSummary) -> Table {
 
 fn by_op(device: &DeviceSummary) -> Table {
     let keys = device.by_op.iter().cloned();
-    Table { columns: columns("Operator"), rows: rows(&device.peak, keys), ..Table::default() }
+    Table { columns: columns("Owner"), rows: rows(&device.peak, keys), ..Table::default() }
 }
 
 /// Why there is nothing about memory: what the reading of it said.

@@ -41,6 +41,11 @@ impl Block {
         Self { bytes: vec![0; HISTORY + size.max(1)], ..Self::default() }
     }
 
+    /// How many bytes of data there is room for.
+    pub(crate) fn size(&self) -> usize {
+        self.bytes.len().saturating_sub(HISTORY)
+    }
+
     /// The data that the last fill brought.
     pub(crate) fn data(&self) -> &[u8] {
         &self.bytes[self.start..self.end]

@@ -160,7 +160,7 @@ impl Reader {
                     self.days += 1;
                 }
                 self.time_of_day = time;
-                Nanos(self.days * DAY) + time - self.offset
+                Nanos(self.days.saturating_mul(DAY)) + time - self.offset
             }
             (_, None) => {
                 self.log.clock = Clock::Ticks;
