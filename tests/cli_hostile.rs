@@ -174,7 +174,10 @@ fn check(format: &str, text: &str, tame: &str) {
             assert!(!text.replace('\u{2060}', "").contains(acts));
             let mut columns = None;
             for line in text.lines().filter(|line| !line.starts_with("    ")) {
-                assert!(!line.contains('<') && !line.contains("://"), "{line}");
+                // What folds is of the report itself, and the same whatever names there are.
+                let ours = line.contains("<details>") || line == "</details>";
+                assert!(!line.contains('<') || ours && tame.lines().any(|t| t == line), "{line}");
+                assert!(!line.contains("://"), "{line}");
                 let bars = line.matches('|').count();
                 columns = line.starts_with('|').then(|| columns.unwrap_or(bars));
                 assert_eq!(bars, columns.unwrap_or(0), "{line}");

@@ -126,6 +126,8 @@ pub struct Card {
     pub run: Option<usize>,
     /// What the profiled process holds beyond its allocator's memory: the median, the least and the most of the samples.
     pub context: Option<[Bytes; 3]>,
+    /// The time between two samples, of the log that samples least often.
+    period: Nanos,
     /// Which of `moments` are samples.
     told: Vec<usize>,
     /// The moments of samples, and between them those at which the allocator's memory changed.
@@ -155,11 +157,26 @@ fn card(log: &SmiLog, gpu: usize, run: Option<&RunMemory>) -> Option<Card> {
         None => samples,
     };
     let told = times.iter().map(|time| moments.partition_point(|m| m.time_ns < *time)).collect();
-    let mut card = Card { gpu, processes, run: own, context: None, told, moments };
+    let mut card = Card { gpu, processes, run: own, context: None, period: period(log, gpu), told, moments };
     if let Some(run) = run {
         card.split(run);
     }
     (!card.moments.is_empty()).then_some(card)
+}
+
+/// The usual time from one sample to the next.
+fn step(times: impl Iterator<Item = Nanos>) -> Option<Nanos> {
+    let times: Vec<Nanos> = times.collect();
+    let mut steps: Vec<Nanos> = times.windows(2).map(|w| w[1] - w[0]).filter(|s| *s > Nanos::ZERO).collect();
+    steps.sort_unstable();
+    steps.get(steps.len() / 2).copied()
+}
+
+/// The usual time between samples of the card, or of its processes if that is longer.
+fn period(log: &SmiLog, gpu: usize) -> Nanos {
+    let cards = log.gpu_samples.iter().filter(|s| s.gpu == gpu).map(|s| s.time);
+    let processes = log.process_samples.iter().filter(|s| log.processes[s.process].gpu == gpu).map(|s| s.time);
+    step(cards).max(step(processes)).unwrap_or_default()
 }
 
 /// The states of a card as samples told them, by time.
@@ -177,9 +194,7 @@ fn samples(log: &SmiLog, gpu: usize, processes: &[usize]) -> Vec<CardMoment> {
         told.extend(seen.iter().map(|(time, bytes)| (*time, Told::Process(place, *bytes))));
         // It is gone a sample after it was last seen.
         if let Some((last, _)) = seen.last() {
-            let mut steps: Vec<Nanos> = seen.windows(2).map(|w| w[1].0 - w[0].0).filter(|s| *s > Nanos::ZERO).collect();
-            steps.sort_unstable();
-            let step = steps.get(steps.len() / 2).copied().unwrap_or(Nanos(1_000_000_000));
+            let step = step(seen.iter().map(|(time, _)| *time)).unwrap_or(Nanos(1_000_000_000));
             told.push((*last + step, Told::Process(place, Bytes::ZERO)));
         }
     }
@@ -287,18 +302,23 @@ impl Card {
         peak.filter(|m| m.tensor_bytes > Bytes::ZERO)
     }
 
-    /// How far the parts are from nvidia-smi's figure of the card at the worst sample, and when that is: with the best
-    /// moment of the allocator from the sample before to the one after, and with what is usually left.
+    /// How far nvidia-smi's figure of the card lies, at the worst sample, outside what the parts can sum to with states of
+    /// allocator and context from the sample before to the one after and with what is usually left; and when that is.
     pub fn closes_within(&self, run: &RunMemory) -> Option<(Bytes, Nanos)> {
         let mut rests: Vec<Bytes> = self.samples_of(run).filter_map(|i| self.moments[i].rest(self.run)).collect();
         rests.sort_unstable();
         let usual = *rests.get(rests.len() / 2)?;
         let off = |i: usize| {
             let moment = &self.moments[i];
-            // What the figure leaves for the allocator.
-            let reserved = moment.rest(self.run)? + moment.tensor_bytes + moment.cached_bytes - usual;
-            let states = self.states_around(i, run);
-            Some((states.map(|state| Bytes((reserved - state).0.saturating_abs())).min()?, moment.time_ns))
+            // What the figure leaves for context and allocator, which may have changed since the sample before.
+            let own = moment.rest(self.run)? + moment.tensor_bytes + moment.cached_bytes + moment.context_bytes - usual;
+            let (from, to) = (moment.time_ns - self.period, moment.time_ns + self.period);
+            let around = self.told.iter().filter(|k| (from..=to).contains(&self.moments[**k].time_ns));
+            let states: Vec<Bytes> = self.states_around(i, run).collect();
+            let sums = around.flat_map(|k| states.iter().map(|state| self.moments[*k].context_bytes + *state));
+            let (least, most) =
+                sums.fold((Bytes(i64::MAX), Bytes(i64::MIN)), |(lo, hi), sum| (lo.min(sum), hi.max(sum)));
+            Some(((least - own).max(own - most).max(Bytes::ZERO), moment.time_ns))
         };
         self.samples_of(run).filter_map(off).max_by_key(|(off, time)| (*off, std::cmp::Reverse(*time)))
     }
@@ -317,12 +337,10 @@ impl Card {
         })
     }
 
-    /// What the allocator had reserved from the sample before moment `i` to the one after it.
+    /// What the allocator had reserved from a sample before moment `i` to a sample after it.
     fn states_around(&self, i: usize, run: &RunMemory) -> impl Iterator<Item = Bytes> {
-        let sample = self.told.partition_point(|told| *told < i);
-        let time =
-            |sample: usize| self.told.get(sample).map_or(self.moments[i].time_ns, |told| self.moments[*told].time_ns);
-        let (from, to) = (time(sample.saturating_sub(1)), time(sample + 1));
+        let time = self.moments[i].time_ns;
+        let (from, to) = (time - self.period, time + self.period);
         let changes = run.time.partition_point(|t| *t <= from)..run.time.partition_point(|t| *t <= to);
         run.at(from).map(|(_, reserved)| reserved).into_iter().chain(changes.map(|i| run.reserved[i]))
     }

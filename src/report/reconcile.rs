@@ -142,9 +142,9 @@ fn findings(card: &Card, run: &RunMemory) -> Vec<Finding> {
         found.push(Finding {
             code: "closes-within",
             message: sentence![
-                "Within one sample the parts and what is usually left sum to nvidia-smi's figure, but for ",
+                "At every sample nvidia-smi's figure is what the parts sum to from a sample before to a sample after, within ",
                 bytes,
-                " at the worst sample."
+                "."
             ],
             advice: if bytes > Bytes(16 << 20) {
                 sentence!["The worst is at ", Cell::Nanos(moment - card.moments[0].time_ns), " of the log."]
