@@ -217,10 +217,18 @@ impl<'a> Decoder<'a> {
             return None;
         };
         let duration = event.duration.unwrap_or(Nanos::ZERO);
+        if start == Nanos::ZERO {
+            self.at_zero(at);
+        }
         if duration < Nanos::ZERO {
             self.note("negative-duration", Severity::Warning, at, "negative durations; taken as 0");
         }
         Some((start, duration.max(Nanos::ZERO)))
+    }
+
+    #[cold]
+    fn at_zero(&mut self, at: usize) {
+        self.builder.note_zero(self.base + at as u64);
     }
 
     #[inline(always)]
@@ -307,6 +315,9 @@ impl<'a> Decoder<'a> {
         if !self.keep.ops {
             return;
         }
+        if time == Nanos::ZERO {
+            self.at_zero(at);
+        }
         if event.phase == b'E' {
             let thread = self.thread(event);
             self.builder.push_end(thread, time);
@@ -330,6 +341,9 @@ impl<'a> Decoder<'a> {
             self.span(event, at);
             return;
         };
+        if time == Nanos::ZERO {
+            self.at_zero(at);
+        }
         let args = &event.args;
         if out_of_memory {
             let row = OutOfMemory {

@@ -1,6 +1,7 @@
 //! The one writer of a [`Trace`].
 
 use super::columns::IdMap;
+use super::oddities::{Holes, overlaps};
 use super::{
     Detail, DetailId, Device, DeviceEvent, DeviceEvents, DeviceId, Diagnostics, Frame, Frames, Info, Keep, MemoryEvent,
     MemoryEvents, Op, Ops, OutOfMemory, OutOfMemoryEvents, Severity, Snapshot, StackId, StackNode, StrId, Strings,
@@ -34,6 +35,8 @@ pub struct TraceBuilder {
     unmodelled: BTreeMap<String, u64>,
     diagnostics: Diagnostics,
     kept: Keep,
+    /// Place of the first event at time 0 in the input.
+    first_at_zero: Option<u64>,
 }
 
 type ThreadKey = (StrId, StrId);
@@ -109,6 +112,7 @@ impl TraceBuilder {
             unmodelled: BTreeMap::new(),
             diagnostics: Diagnostics::default(),
             kept,
+            first_at_zero: None,
         };
         builder.detail(Detail::NONE);
         builder.stacks.values.push(StackNode { parent: StackId::NONE, frame: StrId::EMPTY });
@@ -220,6 +224,11 @@ impl TraceBuilder {
         self.events += 1;
     }
 
+    /// Tells where an event at time 0 stands in the input, in case that such turn out to be holes.
+    pub(crate) fn note_zero(&mut self, offset: u64) {
+        self.first_at_zero.get_or_insert(offset);
+    }
+
     /// How many events were counted.
     pub(crate) fn events(&self) -> u64 {
         self.events
@@ -297,37 +306,60 @@ impl TraceBuilder {
             *self.unmodelled.entry(label).or_default() += count;
         }
         self.diagnostics.append(next.diagnostics);
+        self.first_at_zero = self.first_at_zero.or(next.first_at_zero);
     }
 
     /// The trace: ranges paired, tables in order, names given.
     pub fn finish(mut self) -> Trace {
+        let holes = self.find_holes();
+        if holes.are_there() {
+            self.marks.retain(|mark| mark.time() != Nanos::ZERO);
+        }
         self.pair_marks();
+        let threads = self.threads.values.len();
+        let (mut odd_ops, mut odd_frames, mut odd_device_events) = (0, 0, 0);
         let Self { ops, device_events, frames, memory, out_of_memory, .. } = &mut self;
         rayon::scope(|scope| {
             scope.spawn(|_| {
                 if let Some(order) = by_start(ops.start(), ops.duration()) {
                     ops.permute(&order);
                 }
+                ops.remove(holes.rows(ops.start()));
                 ops.shrink();
+                odd_ops = overlaps(ops.start(), ops.duration(), ops.thread(), threads);
             });
             scope.spawn(|_| {
                 if let Some(order) = by_start(frames.start(), frames.duration()) {
                     frames.permute(&order);
                 }
+                frames.remove(holes.rows(frames.start()));
                 frames.shrink();
+                odd_frames = overlaps(frames.start(), frames.duration(), frames.thread(), threads);
             });
             if let Some(order) = by_start(device_events.start(), device_events.duration()) {
                 device_events.permute(&order);
             }
+            device_events.remove(holes.rows(device_events.start()));
             device_events.shrink();
+            odd_device_events = overlaps(
+                device_events.start(),
+                device_events.duration(),
+                device_events.lane(),
+                threads,
+            );
             if let Some(order) = by_time(memory.time()) {
                 memory.permute(&order);
             }
+            memory.remove(holes.rows(memory.time()));
             memory.shrink();
             if let Some(order) = by_time(out_of_memory.time()) {
                 out_of_memory.permute(&order);
             }
+            out_of_memory.remove(holes.rows(out_of_memory.time()));
             out_of_memory.shrink();
+        });
+        self.diagnostics.note_many("overlap", Severity::Info, odd_ops + odd_frames + odd_device_events, None, || {
+            "events that begin within another on their thread and end after it; both are kept, and neither is in the other".into()
         });
         for thread in &mut self.threads.values {
             if let Some(name) = self.process_names.get(&thread.process) {
@@ -352,6 +384,24 @@ impl TraceBuilder {
             kept: self.kept,
             diagnostics: self.diagnostics,
         }
+    }
+
+    /// Finds out whether events at time 0 have no time, and counts them if so.
+    fn find_holes(&mut self) -> Holes {
+        let marks: Vec<Nanos> = self.marks.iter().map(Mark::time).collect();
+        let columns = [
+            self.ops.start(),
+            self.device_events.start(),
+            self.frames.start(),
+            self.memory.time(),
+            self.out_of_memory.time(),
+            &marks,
+        ];
+        let holes = Holes::find(columns);
+        self.diagnostics.note_many("hole-in-time", Severity::Loss, holes.count(), self.first_at_zero, || {
+            "events at time 0, long before all others: the profiler had no time for them; left out".into()
+        });
+        holes
     }
 
     /// Makes one event of each begin and the end that belongs to it: the next one that closes it on its thread.

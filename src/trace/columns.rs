@@ -93,6 +93,11 @@ macro_rules! table {
                 $( self.$field = order.iter().map(|i| self.$field[*i as usize]).collect(); )*
             }
 
+            /// Leaves out these rows.
+            pub(super) fn remove(&mut self, rows: std::ops::Range<usize>) {
+                $( self.$field.drain(rows.clone()); )*
+            }
+
             /// Gives back what the columns reserved for growth.
             pub(super) fn shrink(&mut self) {
                 $( self.$field.shrink_to_fit(); )*

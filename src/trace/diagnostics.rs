@@ -43,15 +43,30 @@ impl Diagnostics {
         offset: Option<u64>,
         message: impl FnOnce() -> String,
     ) {
+        self.note_many(code, severity, 1, offset, message);
+    }
+
+    /// Counts `count` more of `code`, which may be none.
+    pub fn note_many(
+        &mut self,
+        code: &'static str,
+        severity: Severity,
+        count: u64,
+        offset: Option<u64>,
+        message: impl FnOnce() -> String,
+    ) {
+        if count == 0 {
+            return;
+        }
         match self.0.iter_mut().find(|d| d.code == code) {
             Some(known) => {
-                known.count += 1;
+                known.count += count;
                 known.first_offset = match (known.first_offset, offset) {
                     (Some(a), Some(b)) => Some(a.min(b)),
                     (a, b) => a.or(b),
                 };
             }
-            None => self.0.push(Diagnostic { code, severity, count: 1, message: message(), first_offset: offset }),
+            None => self.0.push(Diagnostic { code, severity, count, message: message(), first_offset: offset }),
         }
     }
 

@@ -9,6 +9,7 @@ mod columns;
 mod device;
 mod diagnostics;
 pub mod host_memory;
+mod oddities;
 pub mod smi;
 pub mod snapshot;
 mod strings;
