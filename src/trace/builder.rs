@@ -317,7 +317,7 @@ impl TraceBuilder {
         }
         self.pair_marks();
         let threads = self.threads.values.len();
-        let (mut odd_ops, mut odd_frames, mut odd_device_events) = (0, 0, 0);
+        let (mut odd_ops, mut odd_frames) = (0, 0);
         let Self { ops, device_events, frames, memory, out_of_memory, .. } = &mut self;
         rayon::scope(|scope| {
             scope.spawn(|_| {
@@ -341,12 +341,6 @@ impl TraceBuilder {
             }
             device_events.remove(holes.rows(device_events.start()));
             device_events.shrink();
-            odd_device_events = overlaps(
-                device_events.start(),
-                device_events.duration(),
-                device_events.lane(),
-                threads,
-            );
             if let Some(order) = by_time(memory.time()) {
                 memory.permute(&order);
             }
@@ -358,8 +352,9 @@ impl TraceBuilder {
             out_of_memory.remove(holes.rows(out_of_memory.time()));
             out_of_memory.shrink();
         });
-        self.diagnostics.note_many("overlap", Severity::Info, odd_ops + odd_frames + odd_device_events, None, || {
-            "events that begin within another on their thread and end after it; both are kept, and neither is in the other".into()
+        self.diagnostics.note_many("overlap", Severity::Warning, odd_ops + odd_frames, None, || {
+            "events that begin within another on their thread and end after it; both are kept, and neither is in the other"
+                .into()
         });
         for thread in &mut self.threads.values {
             if let Some(name) = self.process_names.get(&thread.process) {

@@ -1,6 +1,7 @@
 //! What is odd about the times of whole tables: events without a time of their own, and events that overlap partly.
 //!
-//! Both can only be told once all events are at hand. What the analyses make of overlaps is for them to say.
+//! Both can only be told once all events are at hand. What the analyses make of overlaps is for them to say; on a device
+//! kernels overlap as they should.
 
 use super::ThreadId;
 use crate::units::Nanos;
@@ -93,7 +94,8 @@ mod tests {
     #[test]
     fn zero_is_a_hole_only_where_all_other_times_are_far() {
         let day = FAR.0;
-        let holes = |times: &[i64]| Holes::find([times.iter().map(|t| Nanos(*t)).collect::<Vec<_>>().as_slice()]).count();
+        let holes =
+            |times: &[i64]| Holes::find([times.iter().map(|t| Nanos(*t)).collect::<Vec<_>>().as_slice()]).count();
         assert_eq!(holes(&[0, day, 0, day + 5]), 2);
         assert_eq!(holes(&[0, 5, day]), 0);
         assert_eq!(holes(&[0, 0]), 0);
