@@ -4,8 +4,9 @@ and no faster.
 
 Usage: benches/hostile.py [--binary target/release/tracetool] [--size EVENTS] [--shape NAME]... [--command NAME]...
 
-Prints, for each shape and command, seconds and the greatest resident size at each size, and how much more the largest takes
-an event than the smallest. A line that says MORE grew by more than half; its exit code is 1 then.
+Prints, for each shape and command, processor seconds and the greatest resident size at each size, and the time an event at the
+largest. A line says MORE where the last doubling cost more than three times what the doubling before it did; the exit code is 1
+then.
 """
 import argparse
 import gzip
@@ -14,7 +15,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 
 COMMANDS = {
     "top": [], "peak": [], "peak-modules": ["--group-by", "module"], "timeline": ["-o", "/dev/null", "--format", "svg"],
@@ -178,14 +178,13 @@ def write_bomb(n, path):
 def run(binary, command, path):
     """Seconds and mebibytes."""
     name = command.split("-")[0]
-    start = time.monotonic()
     process = subprocess.Popen([binary, name, path, *COMMANDS[command]], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     said = process.stderr.read().decode(errors="replace")
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in (0, 2) or "panicked" in said:
         print(f"  {command}: exit code {process.returncode}: {said[-300:]}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, process.returncode, time.monotonic() - start
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, process.returncode
 
 
 def main():
@@ -207,14 +206,14 @@ def main():
             print(f"{shape}: {os.path.getsize(paths[0])} to {os.path.getsize(paths[-1])} bytes")
             for command in args.command or COMMANDS:
                 figures = [run(args.binary, command, path) for path in paths]
-                # What a run costs that does nothing counts for little.
-                time_more = (figures[-1][0] + 0.02) / (figures[0][0] + 0.02) / 8
-                memory_more = max(figures[-1][1] - 24, 0) / max(figures[0][1] - 16, 8) / 8
-                more = max(time_more, memory_more) > 1.5
+                # Twice the events cost twice as much more; were the cost quadratic, four times. Fixed costs cancel out.
+                seconds, sizes = [f[0] for f in figures], [f[1] for f in figures]
+                more = (seconds[3] - seconds[2] > 3 * (seconds[2] - seconds[1]) + 0.1
+                        or sizes[3] - sizes[2] > 3 * (sizes[2] - sizes[1]) + 8)
                 grew |= more
                 cells = "  ".join(f"{s:6.2f} s {m:5.0f} MiB" for s, m, *_ in figures)
                 code = f" exit {figures[-1][2]}" if figures[-1][2] else ""
-                print(f"  {command:12} {cells}  x{time_more:.2f} x{memory_more:.2f}{' MORE' if more else ''}{code}", flush=True)
+                print(f"  {command:12} {cells}  {seconds[3] * 1e9 / (8 * args.size):6.0f} ns/event{' MORE' if more else ''}{code}", flush=True)
             for path in paths:
                 os.remove(path)
     sys.exit(1 if grew else 0)
