@@ -124,3 +124,18 @@ fn what_is_no_trace_is_refused_with_what_was_found() {
         assert!(message.contains("expected a PyTorch trace") && message.contains(found), "{text:?}: {message}");
     }
 }
+
+#[test]
+fn an_input_above_the_limit_is_refused_by_name_of_the_limit_for_any_number_of_threads() {
+    // Spaces: as gzip they are a thousand times smaller.
+    let text = [b"{\"traceEvents\":[".as_slice(), &[b' '; 3 << 20], b"]}"].concat();
+    for threads in [1, 2, 8] {
+        let read_up_to = |max_input_size| {
+            let options = ReadOptions { threads, max_input_size, ..ReadOptions::default() };
+            read(std::io::Cursor::new(text.clone()), &options)
+        };
+        assert!(read_up_to(4 << 20).is_ok());
+        let message = read_up_to(2 << 20).unwrap_err().to_string();
+        assert!(message.contains("larger than 2097152 bytes") && message.contains("--max-input-size"), "{message}");
+    }
+}

@@ -243,8 +243,13 @@ fn read_together(cutter: Cutter, mut joiner: Joiner, threads: usize, batch: usiz
         // Whoever waits for a buffer or for room in a channel must see that nobody is there any more.
         drop((to_pool, done));
         let source = cutting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        joined?;
-        joiner.finish(source?.into_diagnostics())
+        let whole = joined?;
+        // Where batches stop coming, the source tells why.
+        let source = source?;
+        if !whole {
+            return Err(Error::new(ErrorKind::Limit("the reader stopped before the end of the input".into())));
+        }
+        joiner.finish(source.into_diagnostics())
     })
 }
 
@@ -274,7 +279,8 @@ fn scan_batches(work: &Mutex<Receiver<Batch>>, to_joiner: &SyncSender<Done>, lev
     }
 }
 
-fn join_in_order(joiner: &mut Joiner, done: &Receiver<Done>, to_pool: &SyncSender<Block>) -> Result<()> {
+/// Joins what was scanned in the order of the file; `false` if it ends before the last batch.
+fn join_in_order(joiner: &mut Joiner, done: &Receiver<Done>, to_pool: &SyncSender<Block>) -> Result<bool> {
     let mut early = BTreeMap::new();
     let mut next = 0;
     for (batch, scanned) in done {
@@ -283,11 +289,11 @@ fn join_in_order(joiner: &mut Joiner, done: &Receiver<Done>, to_pool: &SyncSende
             next += 1;
             joiner.join(&batch, scanned)?;
             if batch.last {
-                return Ok(());
+                return Ok(true);
             }
             // Nobody waits for buffers once the last batch is cut.
             let _ = to_pool.send(batch.block);
         }
     }
-    Err(Error::new(ErrorKind::Limit("the reader stopped before the end of the input".into())))
+    Ok(false)
 }
