@@ -101,7 +101,7 @@ FUNC __main__.f 1.0000 1754557655.0 2.5000 1754557656.5000
 BASELINE = """{
   "tracetool_baseline": 1,
   "made_by": "tracetool 0.1.0",
-  "options": {"attribute_to": "op", "step_annotation": null, "custom_categories": false},
+  "options": {"attribute_to": "op", "step_annotation": null, "custom_categories": null},
   "devices": [
     {
       "device": "cuda:0",

@@ -41,8 +41,8 @@ pub struct BaselineOptions {
     pub attribute_to: AttributeTo,
     /// What names the annotations that are the steps; `None` for `ProfilerStep#N`.
     pub step_annotation: Option<String>,
-    /// Whether the categories are of rules that the user wrote.
-    pub custom_categories: bool,
+    /// The fingerprint of the rules for categories that the user wrote; `None` for tracetool's own.
+    pub custom_categories: Option<String>,
 }
 
 /// The summary of a device.

@@ -81,6 +81,12 @@ impl CategoryRules {
         }
     }
 
+    /// Sixteen hexadecimal digits that differ between different rules, whatever the layout of their file (FNV-1a).
+    pub fn fingerprint(&self) -> String {
+        let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        format!("{:016x}", format!("{:?}", self.rules).bytes().fold(0xcbf2_9ce4_8422_2325, hash))
+    }
+
     /// The names of the categories in the order of the rules, then [`OTHER`].
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
@@ -247,6 +253,14 @@ mod tests {
         let owners = Owners::build(&trace);
         let categories = Categories::build(&owners, rules);
         categories.names()[categories.of_event(&owners, 0)].clone()
+    }
+
+    #[test]
+    fn the_fingerprint_is_of_the_rules_and_not_of_their_layout() {
+        let print = |text: &str| CategoryRules::from_toml(text).unwrap().fingerprint();
+        let plain = print("[[rule]]\ncategory = \"x\"\noperators = [\"aten::mm\"]\n");
+        assert_eq!(plain, print("# mine\n[[rule]]\noperators = ['aten::mm']\ncategory = 'x'\n"));
+        assert_ne!(plain, print("[[rule]]\ncategory = \"x\"\noperators = [\"aten::bmm\"]\n"));
     }
 
     #[test]

@@ -40,7 +40,8 @@ impl MakeBaseline {
         BaselineOptions {
             attribute_to: self.attribute_to,
             step_annotation: self.memory.step_annotation.clone(),
-            custom_categories: self.memory.categories != CategoryRules::default(),
+            custom_categories: (self.memory.categories != CategoryRules::default())
+                .then(|| self.memory.categories.fingerprint()),
         }
     }
 
@@ -80,7 +81,8 @@ impl MakeBaseline {
 pub(super) fn same_options(before: &Baseline, after: &Baseline) -> Result<()> {
     let words = |options: &BaselineOptions| {
         let steps = options.step_annotation.as_ref().map(|s| format!(" --step-annotation {s:?}")).unwrap_or_default();
-        let rules = if options.custom_categories { " --categories" } else { "" };
+        let rules = options.custom_categories.as_ref();
+        let rules = rules.map(|print| format!(" --categories (rules {print})")).unwrap_or_default();
         format!("--attribute-to {}{steps}{rules}", options.attribute_to.name())
     };
     let (before, after) = (&before.options, &after.options);
