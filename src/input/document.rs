@@ -19,6 +19,8 @@ pub(super) enum Place {
     Start,
     /// Among the members of the outer object.
     Members,
+    /// Looking for the events behind metadata that cannot be read.
+    Passing,
     /// Between events: in `traceEvents`, or in a bare array.
     Events {
         /// Whether the array is the whole document.
@@ -118,6 +120,7 @@ fn scan_with<B: simd::Block>(bytes: &[u8], offset: u64, place: Place, last: bool
         match scanner.place {
             Place::Start => scanner.start()?,
             Place::Members => scanner.members(),
+            Place::Passing => scanner.find_events(),
             Place::Events { bare } => scanner.events::<B>(bare),
             Place::Lost { bare, context } => scanner.find_event(bare, context),
             Place::End => scanner.end(),
@@ -220,17 +223,25 @@ impl<'a> Scanner<'a> {
         !self.last && self.bytes.len() - self.at < LONGEST_EVENT
     }
 
-    /// Goes to the events, or to the end, past metadata that cannot be read.
+    /// Metadata cannot be read from here on: what follows is not taken for members before the events are found.
     #[cold]
     fn broken_member(&mut self) {
         self.decoder.note("broken-metadata", Severity::Warning, self.at, "metadata that is no JSON; passed over");
+        self.at += 1;
+        self.place = Place::Passing;
+    }
+
+    /// Goes to the next place where the events seem to begin, or to the end.
+    #[cold]
+    fn find_events(&mut self) {
         let key = b"\"traceEvents\"";
-        self.at = match memchr::memmem::find(&self.bytes[self.at + 1..], key) {
-            Some(found) => self.at + 1 + found,
+        match memchr::memmem::find(&self.bytes[self.at..], key) {
+            Some(found) => self.at += found,
+            None if self.last => self.at = self.bytes.len(),
             // Enough stays to find the key across the edge of two pieces.
-            None if !self.last => self.bytes.len().saturating_sub(key.len()).max(self.at + 1),
-            None => self.bytes.len(),
-        };
+            None => return self.at = self.bytes.len().saturating_sub(key.len() - 1).max(self.at),
+        }
+        self.place = Place::Members;
     }
 
     /// Reads events until the bytes or the array end.
@@ -282,7 +293,7 @@ impl<'a> Scanner<'a> {
     fn broken_event(&mut self, bare: bool) -> bool {
         let mut event = RawEvent::EMPTY;
         let mut cursor = Cursor::<simd::Portable, true>::new(self.bytes, self.at);
-        match cursor.event(&mut event, &mut Layout::default(), |_| Interest::All) {
+        let cut_off = match cursor.event(&mut event, &mut Layout::default(), |_| Interest::All) {
             Ok(end) => {
                 self.decoder.note(
                     "repaired-event",
@@ -295,9 +306,11 @@ impl<'a> Scanner<'a> {
                 return true;
             }
             Err(Fail::NeedMore) if self.waits() => return false,
-            Err(_) => {}
-        }
-        if self.last && next_event_start(self.bytes, self.at + 1).is_none() {
+            // Only what runs into the end of the file: whether more follows a broken event, a piece does not tell.
+            Err(Fail::NeedMore) if self.last => next_event_start(self.bytes, self.at + 1).is_none(),
+            Err(_) => false,
+        };
+        if cut_off {
             self.decoder.note(
                 "cut-off-event",
                 Severity::Loss,

@@ -87,7 +87,7 @@ fn growth(known: &Known<'_>) -> Option<Finding> {
 fn reserved(known: &Known<'_>) -> Option<Finding> {
     let reserved = known.peak.reserved_at_peak_bytes?;
     let cached = reserved - known.peak.peak_allocated_bytes;
-    if cached.0 < 512 << 20 || cached.0 * 5 < reserved.0 {
+    if cached.0 < 512 << 20 || cached.0.saturating_mul(5) < reserved.0 {
         return None;
     }
     let message = sentence![

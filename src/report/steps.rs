@@ -172,7 +172,7 @@ fn grows(device: &DeviceSteps, name: &str, count: Cell) -> Finding {
             .and(")");
     }
     let (forward, optimizer) = (by_phase("forward"), by_phase("optimizer"));
-    let most = |part: Bytes| part.0 * 2 > device.growth_bytes_per_step.0;
+    let most = |part: Bytes| part.0.saturating_mul(2) > device.growth_bytes_per_step.0;
     let advice = if most(forward) {
         "It is what the forward pass leaves, activations: something keeps the graphs of past steps. Keep loss.item() or \
          loss.detach() and not the loss; drop retain_graph=True; clear lists of outputs."
