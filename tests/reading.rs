@@ -99,6 +99,26 @@ fn all_layouts_of_the_document_are_read() {
 }
 
 #[test]
+fn a_bracket_that_is_missing_in_what_is_skipped_unread_swallows_no_event_behind_it() {
+    let event = r#"{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":2,"ts":5,"dur":1}"#;
+    for broken in [
+        r#"{"ph":"s","id":1,"cat":"ac2g","name":"ac2g","pid":1"#,
+        r#"{"ph":"s","id":1,"cat":"ac2g","name":"ac2g","pid":1,"args":{"a":[1}"#,
+        r#"{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":2,"ts":1,"dur":1,"args":{"Input Dims":[[2,3],[],"Ev Idx":1}}"#,
+        r#"{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":2,"ts":1,"dur":1,"args":{"unknown":{"a":[1,2],"Ev Idx":1}}"#,
+    ] {
+        // A bracket too many behind them would make up for the one that is missing.
+        for rest in ["", ",{}}", ",{\"ph\":\"X\"}]}"] {
+            let trace = read_text(&format!("[{event},{broken},{event},{event}{rest},{event}]"));
+            let found = trace.ops().name().iter().filter(|name| trace.str(**name) == "aten::mm").count();
+            let expected = if rest.ends_with("]}") { 3 } else { 4 };
+            assert!(found >= expected, "{found}: {broken} {rest}: {:?}", trace.diagnostics());
+            assert!(trace.diagnostics().lost_data(), "{broken}");
+        }
+    }
+}
+
+#[test]
 fn metadata_before_and_after_the_events_is_known() {
     let trace = read_text(
         r#"{"record_shapes":1,"traceEvents":[],"baseTimeNanoseconds":1790857026000000000,"distributedInfo":{"rank":3}}"#,

@@ -122,9 +122,10 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
                 asked = true;
                 if interest(event) == Interest::None {
                     if let Some(end) = skip_brackets::<B>(self.bytes, self.at, 1, SKIP_LIMIT) {
-                        return Ok(end);
-                    }
-                    if self.bytes.len() - self.at <= SKIP_LIMIT + 64 {
+                        if self.is_whole(b'{', end) {
+                            return Ok(end);
+                        }
+                    } else if self.bytes.len() - self.at <= SKIP_LIMIT + 64 {
                         return Err(Fail::NeedMore);
                     }
                 }
@@ -320,11 +321,20 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
             return self.walk_container();
         }
         match skip_brackets::<B>(self.bytes, self.at + 1, 1, SKIP_LIMIT) {
-            Some(end) => self.at = end,
+            Some(end) if self.is_whole(self.bytes[self.at], end) => self.at = end,
+            Some(_) => return self.walk_container(),
             None if self.bytes.len() - self.at <= SKIP_LIMIT + 64 => return Err(Fail::NeedMore),
             None => return self.broken(),
         }
         Ok(())
+    }
+
+    /// Whether what was skipped by counting brackets, up to `end`, is what `open` began. Where a bracket is missing,
+    /// counting goes on into the events that follow and would swallow them.
+    #[inline(always)]
+    fn is_whole(&self, open: u8, end: usize) -> bool {
+        // In ASCII a bracket's partner is two places on.
+        self.bytes[end - 1] == open + 2 && next_event_start(&self.bytes[..end], self.at + 1).is_none()
     }
 
     /// Passes over the array or object at the cursor token by token, for where quotes cannot be trusted or it is long.
