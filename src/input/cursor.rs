@@ -6,8 +6,8 @@
 //! `LENIENT`: a string then ends where what follows looks like the next key.
 
 use super::event::{Field, Number, RawEvent, Text, Value};
-use super::layout::{Gap, Layout};
-use super::simd::{Block, Portable, count_number_bytes, find_string_stop, skip_brackets};
+use super::layout::{Gap, LONGEST_PASSAGE, Layout, Lesson, PassageId};
+use super::simd::{Block, Portable, Skipped, count_number_bytes, find_string_stop, skip_brackets};
 
 /// Why an event could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,12 @@ pub(super) enum Interest {
 
 /// How far an event is skipped unread before it is read after all: a quote too many makes brackets look like text.
 const SKIP_LIMIT: usize = 64 << 10;
+
+/// Where in an event the cursor stands.
+struct Stand {
+    gap: Gap,
+    in_args: bool,
+}
 
 /// A place in the bytes of a batch.
 pub(super) struct Cursor<'a, B, const LENIENT: bool> {
@@ -90,51 +96,128 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
     pub(super) fn event(
         &mut self,
         event: &mut RawEvent<'a>,
-        layout: &mut Layout,
+        layout: &mut Layout<'a>,
         interest: impl Fn(&RawEvent<'a>) -> Interest,
     ) -> Parsed<usize> {
         let mut asked = LENIENT;
-        let mut gap = Gap::START;
-        let mut in_args = false;
+        let mut stand = Stand { gap: Gap::START, in_args: false };
         self.at += 1;
         loop {
             // Broken events are few and unlike each other.
-            let expected = if LENIENT { None } else { layout.expect::<B>(gap, self.bytes, self.at) };
-            let member = if let Some(expected) = expected {
-                (gap, in_args) = (expected.gap, expected.in_args);
-                self.at += expected.len;
-                expected.member
+            let expected = if LENIENT { None } else { layout.expect::<B>(stand.gap, self.bytes, self.at) };
+            let member = if let Some(passage) = expected {
+                stand = Stand { gap: passage.gap, in_args: passage.in_args };
+                self.at += passage.len;
+                for (field, value) in &passage.values {
+                    event.set(*field, value);
+                }
+                event.add_inputs(passage.inputs);
+                passage.member
             } else {
-                let (from, was_in_args) = (self.at, in_args);
-                let member = self.next_member(gap != Gap::START, &mut in_args)?;
-                gap = layout.learn(gap, &self.bytes[from..self.at], member, was_in_args, in_args);
-                member
+                self.passage(event, layout, &mut stand, asked)?
             };
             let Some(field) = member else { return Ok(self.at) };
-            let value = self.value(field.is_number())?;
-            // Exporters never get these wrong: if one seems to hold a quote, a key lost its own.
-            if LENIENT && value.text.irregular && !field.is_free_text() {
-                return self.broken();
-            }
-            event.set(field, &value);
-            let tells = matches!(field, Field::Phase | Field::Category);
-            if tells && !asked && event.phase != 0 && !event.category.raw.is_empty() {
+            if !asked && event.is_classified() {
                 asked = true;
                 if interest(event) == Interest::None {
-                    if let Some(end) = skip_brackets::<B>(self.bytes, self.at, 1, SKIP_LIMIT) {
-                        if self.is_whole(b'{', end) {
-                            return Ok(end);
+                    let depth = 1 + u32::from(stand.in_args);
+                    if let Some(skipped) = skip_brackets::<B>(self.bytes, self.at, depth, SKIP_LIMIT) {
+                        if self.is_whole(b'{', skipped) {
+                            return Ok(skipped.end);
                         }
                     } else if self.bytes.len() - self.at <= SKIP_LIMIT + 64 {
                         return Err(Fail::NeedMore);
                     }
                 }
             }
+            let value = self.value(field.is_number())?;
+            // Exporters never get these wrong: if one seems to hold a quote, a key lost its own.
+            if LENIENT && value.text.irregular && !field.is_free_text() {
+                return self.broken();
+            }
+            if field.is_input() {
+                event.add_inputs(PassageId::SEVERAL);
+            }
+            event.set(field, &value);
         }
     }
 
+    /// Reads what stands before the next value that varies, values that repeat and all, and lets the layout learn it. The
+    /// member whose value follows; `None` behind the end of the event.
+    ///
+    /// Inlined like all that works on blocks: on its own it would be compiled without their instruction set.
+    #[inline(always)]
+    fn passage(
+        &mut self,
+        event: &mut RawEvent<'a>,
+        layout: &mut Layout<'a>,
+        stand: &mut Stand,
+        asked: bool,
+    ) -> Parsed<Option<Field>> {
+        let (start, from) = (self.at, stand.gap);
+        let mut values = Vec::new();
+        loop {
+            let (tail, tail_in_args) = (self.at, stand.in_args);
+            let tail_is_first = values.is_empty() && from == Gap::START;
+            let member = self.next_member(!tail_is_first, &mut stand.in_args)?;
+            if LENIENT {
+                stand.gap = Gap::UNKNOWN;
+                return Ok(member);
+            }
+            // Nobody may want more of an event that is classified.
+            if let Some(field) = member
+                && (asked || !event.is_classified())
+                && let Some(value) = self.repeating_value(field, start)?
+            {
+                event.set(field, &value);
+                values.push((field, value));
+                continue;
+            }
+            let lesson = Lesson {
+                from,
+                text: &self.bytes[start..self.at],
+                values: &values,
+                tail: &self.bytes[tail..self.at],
+                tail_in_args,
+                tail_is_first,
+                member,
+                in_args: stand.in_args,
+            };
+            let (gap, inputs) = layout.learn(&lesson, &self.bytes[start..]);
+            stand.gap = gap;
+            if values.iter().any(|(field, _)| field.is_input()) {
+                event.add_inputs(if inputs == PassageId::NONE { PassageId::SEVERAL } else { inputs });
+            }
+            return Ok(member);
+        }
+    }
+
+    /// The value at the cursor, if it is one that repeats from event to event and makes no passage from `start` on too
+    /// long; else the cursor stays.
+    #[inline(always)]
+    fn repeating_value(&mut self, field: Field, start: usize) -> Parsed<Option<Value<'a>>> {
+        let at = self.at;
+        let repeats = match self.peek()? {
+            b'[' => field != Field::Args,
+            b'"' => field.repeats(),
+            // What is unknown and 0 is most often always 0.
+            b'0' if field == Field::Unknown => !matches!(self.bytes.get(at + 1), Some(b'0'..=b'9' | b'.')),
+            b'-' | b'0'..=b'9' => field.repeats(),
+            _ => false,
+        };
+        if !repeats {
+            return Ok(None);
+        }
+        let value = self.value(field.is_number())?;
+        if value.text.escaped || self.at - start > LONGEST_PASSAGE - 64 {
+            self.at = at;
+            return Ok(None);
+        }
+        Ok(Some(value))
+    }
+
     /// Goes to the value of the next member of the event or of its `args`; `None` behind the end of the event.
-    #[inline(never)]
+    #[inline(always)]
     fn next_member(&mut self, mut after_value: bool, in_args: &mut bool) -> Parsed<Option<Field>> {
         loop {
             let mut byte = self.skip_space()?;
@@ -321,7 +404,7 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
             return self.walk_container();
         }
         match skip_brackets::<B>(self.bytes, self.at + 1, 1, SKIP_LIMIT) {
-            Some(end) if self.is_whole(self.bytes[self.at], end) => self.at = end,
+            Some(skipped) if self.is_whole(self.bytes[self.at], skipped) => self.at = skipped.end,
             Some(_) => return self.walk_container(),
             None if self.bytes.len() - self.at <= SKIP_LIMIT + 64 => return Err(Fail::NeedMore),
             None => return self.broken(),
@@ -329,12 +412,13 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
         Ok(())
     }
 
-    /// Whether what was skipped by counting brackets, up to `end`, is what `open` began. Where a bracket is missing,
-    /// counting goes on into the events that follow and would swallow them.
+    /// Whether what was skipped by counting brackets is what `open` began. Where a bracket is missing, counting goes on
+    /// into the events that follow and would swallow them.
     #[inline(always)]
-    fn is_whole(&self, open: u8, end: usize) -> bool {
+    fn is_whole(&self, open: u8, skipped: Skipped) -> bool {
+        let Skipped { end, has_brace } = skipped;
         // In ASCII a bracket's partner is two places on.
-        self.bytes[end - 1] == open + 2 && next_event_start(&self.bytes[..end], self.at + 1).is_none()
+        self.bytes[end - 1] == open + 2 && !(has_brace && next_event_start(&self.bytes[..end], self.at + 1).is_some())
     }
 
     /// Passes over the array or object at the cursor token by token, for where quotes cannot be trusted or it is long.
@@ -515,21 +599,59 @@ mod tests {
             r#"{"ph": "X", "name": "a", "args": {"External id": 1, "name": "x"}, "ts": 1, "dur": 2 }"#,
             r#"{"ph": "X", "name": "b", "args": {"External id": 2}, "ts":  3, "dur": 4 }"#,
             r#"{"ph": "X", "args": 7, "name": "c", "ts": 5, }"#,
+            r#"{"ph": "X", "args": {"Input Dims": [[1, 2], []], "odd": 0, "Input type": ["float", "a]"], "Ev Idx": 2}, "pid": 7, "name": "c"}"#,
+            r#"{"ph": "X", "args": {"Input Dims": [[1, 2], []], "odd": 0.5, "Input type": ["float", "b]"], "Ev Idx": 2}, "pid": 71, "name": "c"}"#,
+            r#"{"ph": "X", "args": {"Input Dims": [[1, 2], [8]], "odd": 0, "Input type": ["float", "b]"], "Ev Idx": 2}, "pid": "7", "name": "c"}"#,
+            r#"{"ph": "X", "cat": "cpu_op", "pid": 7, "tid": 8, "name": "e", "args": {"Input Dims": 3, "device": 1, "stream": 7}}"#,
+            r#"{"ph": "X", "cat": "cpu_op", "pid": 7, "tid": 8, "name": "e", "args": {"Input Dims": [3], "device": 1, "stream": "7"}}"#,
+            r#"{"ph": "X", "cat": "cpu_op", "pid": 7, "tid":  8, "name": "e", "args": {"device": -1, "stream": 77, "stream": 8}}"#,
+            r#"{"ph": "X", "cat": "cpu\u005fop", "pid": 7, "tid": null, "name": "e", "args": [1]}"#,
             r#"{"ph": "X", "args": {}, "name": "d", "ts": "6"}"#,
             r#"{}"#,
         ];
+        // Enough behind each event that passages can be compared.
+        let padded: Vec<String> = events.iter().map(|text| format!("{text}{}", " ".repeat(64))).collect();
         let mut layout = Layout::default();
         for round in 0..3 {
-            for text in events {
-                // Enough behind the event that texts can be compared.
-                let padded = format!("{text}{}", " ".repeat(64));
+            for (text, padded) in events.iter().zip(&padded) {
                 let mut event = RawEvent::EMPTY;
                 let end = Cursor::<Portable, false>::new(padded.as_bytes(), 0)
                     .event(&mut event, &mut layout, |_| Interest::All);
                 let (want_end, want) = parse::<false>(text);
                 assert_eq!(end, want_end, "{text} in round {round}");
+                // Which passage it came from is no part of what was read.
+                event.inputs = want.inputs;
                 assert_eq!(format!("{event:?}"), format!("{want:?}"), "{text} in round {round}");
             }
         }
+    }
+
+    #[test]
+    fn inputs_that_are_told_to_be_of_one_passage_are_equal() {
+        let event = |dims: &str, rest: &str| {
+            format!(
+                r#"{{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1, "args": {{"id": 1, "Concrete Inputs": [""], "Input type": ["float"], "Input Dims": {dims}, "Ev Idx": 3{rest}}}}}"#
+            ) + &" ".repeat(64)
+        };
+        let again = r#", "Input Dims": [[7]]"#;
+        let texts =
+            [event("[[1]]", ""), event("[[2]]", ""), event("[[1]]", again), event("[[1]]", ""), event("[[2]]", again)];
+        let mut layout = Layout::default();
+        let mut known = std::collections::HashMap::new();
+        let mut told = 0;
+        for text in texts.iter().cycle().take(40) {
+            let mut event = RawEvent::EMPTY;
+            let end =
+                Cursor::<Portable, false>::new(text.as_bytes(), 0).event(&mut event, &mut layout, |_| Interest::All);
+            assert!(end.is_ok());
+            assert_ne!(event.inputs, PassageId::NONE, "there are inputs");
+            if event.inputs != PassageId::SEVERAL {
+                told += 1;
+                let args = &event.args;
+                let inputs = (args.input_dims, args.input_types, args.concrete_inputs);
+                assert_eq!(*known.entry(event.inputs.index()).or_insert(inputs), inputs);
+            }
+        }
+        assert!(told >= 20, "{told}");
     }
 }

@@ -146,8 +146,8 @@ struct Scanner<'a> {
     last: bool,
     offset: u64,
     keep: Keep,
-    decoder: Decoder<'a>,
-    layout: Layout,
+    decoder: Decoder,
+    layout: Layout<'a>,
     members: Vec<(Vec<u8>, Vec<u8>)>,
     events_begin: bool,
 }

@@ -3,6 +3,7 @@
 //! The names of the keys and what kinds of values are taken for each. How the bytes are cut into keys and values is the
 //! [cursor](super::cursor)'s business, what the fields mean [`super::pytorch`]'s.
 
+use super::layout::PassageId;
 use crate::units::Nanos;
 
 /// A string or number as it stands in the file.
@@ -36,6 +37,8 @@ pub(super) struct RawEvent<'a> {
     /// Whether a value of a known key could not be understood.
     pub(super) odd_value: bool,
     pub(super) args: Args<'a>,
+    /// The passage that all the operator's inputs stand in: equal passages hold equal inputs.
+    pub(super) inputs: PassageId,
 }
 
 /// The members of `args` that tracetool knows.
@@ -101,6 +104,7 @@ impl RawEvent<'_> {
                 total_reserved: -1,
                 label: none,
             },
+            inputs: PassageId::NONE,
         }
     };
 }
@@ -327,6 +331,28 @@ impl Field {
         )
     }
 
+    /// Whether most events have the same value as those before.
+    pub(super) fn repeats(self) -> bool {
+        matches!(
+            self,
+            Self::Phase
+                | Self::Category
+                | Self::Pid
+                | Self::Tid
+                | Self::ForwardThread
+                | Self::Device
+                | Self::Stream
+                | Self::DeviceType
+                | Self::DeviceId
+        )
+    }
+
+    /// Whether its value is what an operator was called with.
+    #[inline(always)]
+    pub(super) fn is_input(self) -> bool {
+        matches!(self, Self::InputDims | Self::InputTypes | Self::ConcreteInputs)
+    }
+
     /// Whether people or programs put any text there.
     pub(super) fn is_free_text(self) -> bool {
         matches!(self, Self::Name | Self::Label | Self::CallStack | Self::Unknown)
@@ -334,6 +360,20 @@ impl Field {
 }
 
 impl<'a> RawEvent<'a> {
+    /// Whether phase and category are known.
+    #[inline(always)]
+    pub(super) fn is_classified(&self) -> bool {
+        self.phase != 0 && !self.category.raw.is_empty()
+    }
+
+    /// Tells where inputs of the operator stand.
+    #[inline(always)]
+    pub(super) fn add_inputs(&mut self, passage: PassageId) {
+        if passage != PassageId::NONE {
+            self.inputs = if self.inputs == PassageId::NONE { passage } else { PassageId::SEVERAL };
+        }
+    }
+
     #[inline(always)]
     pub(super) fn set(&mut self, field: Field, value: &Value<'a>) {
         let (args, odd) = (&mut self.args, &mut self.odd_value);

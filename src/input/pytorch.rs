@@ -5,6 +5,7 @@
 
 use super::cursor::Interest;
 use super::event::{RawEvent, Text};
+use super::layout::PassageId;
 use super::text;
 use crate::trace::{
     Detail, DetailId, Device, DeviceEvent, DeviceEventKind, DeviceProperties, DeviceType, Distributed, Frame,
@@ -66,14 +67,15 @@ fn class(event: &RawEvent<'_>) -> Class {
 }
 
 /// Turns events into rows of a [`TraceBuilder`].
-pub(super) struct Decoder<'a> {
+pub(super) struct Decoder {
     builder: TraceBuilder,
     keep: Keep,
     /// Place of the batch's first byte in the input.
     base: u64,
     last_thread: ThreadMemo,
     last_device: Option<(i16, i32, crate::trace::DeviceId)>,
-    details: DetailMemo<'a>,
+    /// The details of the inputs of each passage: most operators are called with the shapes of an earlier call.
+    details: Vec<Option<DetailId>>,
     /// Events of each phase that is never modelled, such as flows.
     phases: [u64; 256],
     /// Objects that were no events.
@@ -88,37 +90,7 @@ struct ThreadMemo {
     thread: Option<ThreadId>,
 }
 
-/// The details of events not long before, by what they look like: most operators are called with the shapes of an earlier
-/// call, and comparing three texts takes a third of the time of looking them up one by one.
-struct DetailMemo<'a> {
-    places: Vec<([&'a [u8]; 3], DetailId)>,
-}
-
-impl Default for DetailMemo<'_> {
-    fn default() -> Self {
-        Self { places: vec![([&[]; 3], DetailId::NONE); Self::PLACES] }
-    }
-}
-
-impl<'a> DetailMemo<'a> {
-    const PLACES: usize = 1024;
-
-    /// The place of these texts, which may hold others.
-    #[inline(always)]
-    fn place(&mut self, texts: [&'a [u8]; 3]) -> &mut ([&'a [u8]; 3], DetailId) {
-        // Lengths and the ends of the texts, without the closing brackets that all have.
-        let end = |text: &[u8]| match text.len().checked_sub(10).and_then(|at| text[at..].first_chunk()) {
-            Some(word) => u64::from_le_bytes(*word),
-            None => 0,
-        };
-        let hash = texts.iter().fold(0u64, |hash, text| {
-            (hash.rotate_left(23) ^ end(text) ^ text.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        });
-        &mut self.places[(hash >> 54) as usize]
-    }
-}
-
-impl<'a> Decoder<'a> {
+impl Decoder {
     /// A decoder for a batch that begins at byte `base` of the input.
     pub(super) fn new(keep: Keep, base: u64) -> Self {
         Self {
@@ -127,7 +99,7 @@ impl<'a> Decoder<'a> {
             base,
             last_thread: ThreadMemo::default(),
             last_device: None,
-            details: DetailMemo::default(),
+            details: Vec::new(),
             phases: [0; 256],
             strangers: 0,
         }
@@ -169,7 +141,7 @@ impl<'a> Decoder<'a> {
 
     /// Adds an event that begins at byte `at` of the batch.
     #[inline(always)]
-    pub(super) fn push(&mut self, event: &RawEvent<'a>, at: usize) {
+    pub(super) fn push(&mut self, event: &RawEvent<'_>, at: usize) {
         if event.phase == 0 {
             return self.stranger(event, at);
         }
@@ -232,7 +204,7 @@ impl<'a> Decoder<'a> {
     }
 
     #[inline(always)]
-    fn op(&mut self, event: &RawEvent<'a>, kind: OpKind, at: usize) {
+    fn op(&mut self, event: &RawEvent<'_>, kind: OpKind, at: usize) {
         if event.name.is_some_and(|n| n.raw == b"[memory]") && event.args.memory_bytes.is_some() {
             return self.instant(event, at);
         }
@@ -242,7 +214,7 @@ impl<'a> Decoder<'a> {
     }
 
     #[inline(always)]
-    fn op_row(&mut self, event: &RawEvent<'a>, kind: OpKind, start: Nanos, duration: Nanos, at: usize) -> Op {
+    fn op_row(&mut self, event: &RawEvent<'_>, kind: OpKind, start: Nanos, duration: Nanos, at: usize) -> Op {
         let args = &event.args;
         Op {
             name: self.name(event, at),
@@ -297,7 +269,7 @@ impl<'a> Decoder<'a> {
 
     /// A begin or an end of its own (`ph` `B`, `E`); an end may leave out everything but thread and time.
     #[cold]
-    fn mark(&mut self, event: &RawEvent<'a>, at: usize) {
+    fn mark(&mut self, event: &RawEvent<'_>, at: usize) {
         let class = class(event);
         let kind = match class {
             Class::Op(kind) => Some(kind),
@@ -484,22 +456,29 @@ impl<'a> Decoder<'a> {
     }
 
     #[inline(always)]
-    fn detail(&mut self, event: &RawEvent<'a>, at: usize) -> DetailId {
+    fn detail(&mut self, event: &RawEvent<'_>, at: usize) -> DetailId {
         let args = &event.args;
         if !args.call_stack.raw.is_empty() {
             return self.new_detail(event, at);
         }
-        let texts = [args.input_dims, args.input_types, args.concrete_inputs];
-        let (known, detail) = self.details.place(texts);
-        if *known == texts {
-            return *detail;
+        match event.inputs {
+            PassageId::NONE => DetailId::NONE,
+            PassageId::SEVERAL => self.new_detail(event, at),
+            passage => {
+                if let Some(Some(detail)) = self.details.get(passage.index()) {
+                    return *detail;
+                }
+                let detail = self.new_detail(event, at);
+                if self.details.len() <= passage.index() {
+                    self.details.resize(passage.index() + 1, None);
+                }
+                self.details[passage.index()] = Some(detail);
+                detail
+            }
         }
-        let detail = self.new_detail(event, at);
-        *self.details.place(texts) = (texts, detail);
-        detail
     }
 
-    fn new_detail(&mut self, event: &RawEvent<'a>, at: usize) -> DetailId {
+    fn new_detail(&mut self, event: &RawEvent<'_>, at: usize) -> DetailId {
         let args = &event.args;
         let json = |raw| Text { raw, escaped: false, irregular: false };
         let detail = Detail {

@@ -524,19 +524,30 @@ fn escaped(backslashes: u64, carry: &mut bool) -> u64 {
     escaped
 }
 
-/// The place behind the bracket that closes `depth` open ones, from `from` on, which is outside strings.
+/// What was passed over by counting brackets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Skipped {
+    /// The place behind the closing bracket.
+    pub(super) end: usize,
+    /// Whether there is a `{` before it, within strings or not.
+    pub(super) has_brace: bool,
+}
+
+/// Goes behind the bracket that closes `depth` open ones, from `from` on, which is outside strings.
 ///
 /// Brackets within strings do not count; `[` and `{` are not told apart. `None` if `bytes` ends before, or after `limit`
 /// bytes (rounded up to whole blocks).
 #[inline(always)]
-pub(super) fn skip_brackets<B: Block>(bytes: &[u8], from: usize, depth: u32, limit: usize) -> Option<usize> {
+pub(super) fn skip_brackets<B: Block>(bytes: &[u8], from: usize, depth: u32, limit: usize) -> Option<Skipped> {
     let end = bytes.len().min(from.saturating_add(limit));
     let mut depth = depth;
     let mut at = from;
     let mut in_string = 0u64;
     let mut carry = false;
+    let mut braces = 0;
     while at < end {
         let block: B = block_at(bytes, at);
+        let braces_here = block.eq(b'{');
         let quotes = block.eq(b'"') & !escaped(block.eq(b'\\'), &mut carry);
         // All ones within a string that began in an earlier block.
         let strings = prefix_xor(quotes) ^ in_string;
@@ -549,10 +560,12 @@ pub(super) fn skip_brackets<B: Block>(bytes: &[u8], from: usize, depth: u32, lim
             let bit = closes & closes.wrapping_neg();
             let opened = (opens & (bit - 1)).count_ones();
             if closed == depth + opened {
-                return Some(at + bit.trailing_zeros() as usize + 1);
+                let end = at + bit.trailing_zeros() as usize + 1;
+                return Some(Skipped { end, has_brace: braces | braces_here & (bit - 1) != 0 });
             }
             closes ^= bit;
         }
+        braces |= braces_here;
         depth = depth + opens.count_ones() - closed;
         at += 64;
     }
@@ -655,7 +668,7 @@ mod tests {
 
         #[test]
         fn brackets_are_skipped_as_byte_by_byte(bytes in jsonish()) {
-            let want = plain_skip(&bytes, 0);
+            let want = plain_skip(&bytes, 0).map(|end| Skipped { end, has_brace: bytes[..end].contains(&b'{') });
             macro_rules! check { ($b:ty) => { prop_assert_eq!(skip_brackets::<$b>(&bytes, 0, 1, usize::MAX), want); } }
             for_each_level!(check);
         }

@@ -90,7 +90,10 @@ macro_rules! table {
 
             /// Puts the rows in the order of `order`, which names each row once.
             pub(super) fn permute(&mut self, order: &[u32]) {
-                $( self.$field = order.iter().map(|i| self.$field[*i as usize]).collect(); )*
+                let Self { $($field),* } = self;
+                rayon::scope(|scope| {
+                    $( scope.spawn(|_| *$field = order.iter().map(|i| $field[*i as usize]).collect()); )*
+                });
             }
 
             /// Leaves out these rows.
