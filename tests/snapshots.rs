@@ -16,6 +16,7 @@ use tracetool::analysis::peak::{PeakOptions, peaks};
 use tracetool::analysis::snapshot_stats::{CacheStats, PoolStats, device_stats};
 use tracetool::analysis::step_spans::StepSpans;
 use tracetool::input::{ReadOptions, read_path};
+use tracetool::report::blocks::Blocks;
 use tracetool::trace::snapshot::Action;
 use tracetool::trace::{Device, StackId, Trace};
 use tracetool::units::Bytes;
@@ -278,7 +279,7 @@ fn owners_are_lines_of_python_and_sum_to_the_peak() {
     for trace in own.iter().filter_map(|name| snapshot(name)).chain(others) {
         let memory = Allocations::build(&trace);
         let who = Attribution::build(&trace, StepSpans::find(&trace), CategoryRules::default());
-        for by in [GroupBy::Op, GroupBy::Stack, GroupBy::Step, GroupBy::Phase] {
+        for by in GroupBy::ALL {
             let options = PeakOptions { group_by: by, ..PeakOptions::default() };
             for peak in peaks(&trace, &memory, &who, &options) {
                 let rows: Bytes = peak.rows.iter().map(|row| row.live_bytes).sum();
@@ -290,4 +291,20 @@ fn owners_are_lines_of_python_and_sum_to_the_peak() {
     let who = Attribution::build(&trace, StepSpans::find(&trace), CategoryRules::default());
     let owner = who.key_text(0, GroupBy::Op, AttributeTo::default());
     assert!(owner.ends_with(": case_snap_frag"), "{owner}");
+}
+
+#[test]
+fn groups_of_blocks_hold_every_block_once() {
+    let Some(trace) = snapshot("gpt_snapshot") else { return };
+    for by in GroupBy::ALL {
+        let report = Blocks { group_by: Some(by), limit: -1, ..Blocks::default() }.run(&trace).unwrap();
+        let sum = |key: &str| -> i64 {
+            let rows = report.document["rows"].as_array().unwrap();
+            rows.iter().map(|row| row[key].as_i64().unwrap()).sum()
+        };
+        assert_eq!(sum("block_count"), report.document["block_count"].as_i64().unwrap(), "{by:?}");
+        assert_eq!(sum("bytes"), report.document["total_bytes"].as_i64().unwrap(), "{by:?}");
+    }
+    let by_address = Blocks { group_by: Some(GroupBy::Line), sort_by: "address".into(), ..Blocks::default() };
+    assert!(by_address.run(&trace).is_err());
 }

@@ -10,6 +10,8 @@ use super::tree::is_step;
 use crate::trace::{FrameKind, Frames, OpKind, StackId, StrId, Trace};
 use hashbrown::HashMap;
 use serde::Serialize;
+use std::borrow::Cow;
+use std::str::FromStr;
 use std::sync::OnceLock;
 
 /// The part of a training step.
@@ -201,6 +203,63 @@ pub(crate) fn is_user_frame(name: &str) -> bool {
         && !is_native(name)
 }
 
+/// How much of a Python frame, `file.py(12): function`, tells it apart from others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FrameName {
+    /// All of it.
+    #[default]
+    Line,
+    /// File and function.
+    Function,
+    /// The file.
+    File,
+}
+
+impl FrameName {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Line, Self::Function, Self::File];
+
+    /// The word on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Line => "line",
+            Self::Function => "function",
+            Self::File => "file",
+        }
+    }
+
+    /// What it is of this frame; all of one that is no Python frame.
+    pub fn of(self, frame: &str) -> Cow<'_, str> {
+        match (self, parse_frame(frame)) {
+            (Self::Function, Some((file, _, function))) => format!("{file}: {function}").into(),
+            (Self::File, Some((file, _, _))) => file.into(),
+            _ => frame.into(),
+        }
+    }
+}
+
+impl FromStr for FrameName {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|f| f.name() == word);
+        found.ok_or_else(|| format!("expected line, function or file, found {word:?}"))
+    }
+}
+
+/// Whether a frame has a line of Python.
+pub(crate) fn is_python_frame(name: &str) -> bool {
+    !is_native(name) && !name.starts_with("nn.Module: ")
+}
+
+/// Whether a frame of Python is of an installed package other than PyTorch.
+pub(crate) fn is_package_frame(name: &str) -> bool {
+    let installed = ["/site-packages/", "/dist-packages/", "\\site-packages\\"];
+    let torch = name.contains("/torch/") || name.contains("\\torch\\");
+    !torch && installed.iter().any(|part| name.contains(part))
+}
+
 /// Whether a frame is of C++ or of a library without source, such as snapshots record with `stacks="all"`.
 fn is_native(name: &str) -> bool {
     // Frames of Python have a line, those of libraries without source have none: `file.py(12): function`.
@@ -210,6 +269,15 @@ fn is_native(name: &str) -> bool {
     let file = name.split_once('(').map_or(name, |(file, _)| file);
     let endings = [".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".inc", ".so"];
     file.starts_with("??") || file.contains(".so.") || endings.iter().any(|ending| file.ends_with(ending))
+}
+
+/// File, line and function of `file.py(12): function`.
+pub(crate) fn parse_frame(name: &str) -> Option<(&str, u64, &str)> {
+    name.match_indices("): ").find_map(|(close, _)| {
+        let (file, line) = name[..close].rsplit_once('(')?;
+        let digits = !file.is_empty() && line.bytes().all(|b| b.is_ascii_digit());
+        Some((file, line.parse().ok().filter(|_| digits)?, &name[close + "): ".len()..]))
+    })
 }
 
 /// For each operator the innermost frame that holds its start.
@@ -344,5 +412,17 @@ mod tests {
         let annotation = |event| context.annotation(&owners, event).map(|op| owners.name(op));
         assert_eq!([annotation(0), annotation(1)], [None, Some("user: ## backward ##")]);
         assert_eq!((context.step(0), context.step(5)), (Some(0), None));
+    }
+
+    #[test]
+    fn frames_are_file_line_and_function() {
+        assert_eq!(
+            parse_frame("/a (1)/b.py(12): f.<locals>.<lambda>"),
+            Some(("/a (1)/b.py", 12, "f.<locals>.<lambda>"))
+        );
+        assert_eq!(parse_frame("b.py(3): f(x): y"), Some(("b.py", 3, "f(x): y")));
+        for name in ["<built-in method mm>", "nn.Module: A_0", "(1): f", "a.py(): f", "a.py(99999999999999999999): f"] {
+            assert_eq!(parse_frame(name), None, "{name}");
+        }
     }
 }

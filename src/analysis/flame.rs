@@ -2,23 +2,26 @@
 //!
 //! A path starts with the step that it ran in, on whatever thread, and goes on through modules, frames, annotations and
 //! operators as they nest in time. What a backward operator costs stands below the frames of its forward operator, since
-//! autograd's threads run none. In a snapshot, frames are those that the allocator recorded. Values are without what is
-//! below, so they sum to the whole.
+//! autograd's threads run none. In a snapshot, frames are those that the allocator recorded; where none of them is shown,
+//! as on autograd's threads, the operator that a native frame names, if any. Values are without what is below, so they sum
+//! to the whole.
 
 use super::allocations::{Allocations, DeviceMemory};
 use super::call_tree::labels;
-use super::context::is_user_frame;
+use super::context::{FrameName, is_user_frame};
 use super::op_allocations::counted_devices;
 use super::op_costs::{Costs, OwnCosts, call_of};
 use super::owners::{AttributeTo, Owners};
 use super::paths::{Label, Paths};
 use super::spans::NONE;
+use super::stack_owners::{NO_PYTHON, NO_STACK, Owner, StackOwners};
 use super::step_spans::StepSpans;
 use super::tree::OpTree;
 use crate::trace::{Device, FrameKind, OpKind, StackId, StrId, Trace};
-use crate::units::Nanos;
+use crate::units::{Bytes, Nanos};
 use hashbrown::HashMap;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::str::FromStr;
 
 /// What to measure.
@@ -28,6 +31,8 @@ pub enum Metric {
     LiveAtPeak,
     /// Gross bytes allocated.
     Allocated,
+    /// The number of allocations.
+    Allocations,
     /// A cost of calls.
     Cost(fn(&Costs) -> i64),
 }
@@ -75,6 +80,8 @@ pub struct FlameOptions {
     pub metric: Metric,
     /// Which Python frames are on the paths.
     pub python: PythonFrames,
+    /// What they are told apart by.
+    pub frames: FrameName,
     /// Only this device, else all accelerators, or the host in a trace without any.
     pub device: Option<Device>,
 }
@@ -92,7 +99,7 @@ impl Flame {
     /// The flame graph of a trace.
     pub fn compute(trace: &Trace, options: &FlameOptions) -> Self {
         let (tree, owners, memory) = (OpTree::build(trace), Owners::build(trace), Allocations::build(trace));
-        let mut builder = FlameBuilder::new(trace, &tree, &owners, options.python);
+        let mut builder = FlameBuilder::new(trace, &tree, &owners, options);
         builder.add_calls();
         match options.metric {
             Metric::Cost(cost) => {
@@ -103,7 +110,7 @@ impl Flame {
                 let outside = builder.paths.child(Paths::ROOT, Label::Outside);
                 builder.add(outside, cost(&costs.outside));
             }
-            Metric::LiveAtPeak | Metric::Allocated => {
+            Metric::LiveAtPeak | Metric::Allocated | Metric::Allocations => {
                 for m in counted_devices(&memory, options.device) {
                     for (event, bytes) in measured(m, options.metric) {
                         let node = builder.node_of_event(m.events()[event] as usize);
@@ -124,7 +131,8 @@ fn measured(m: &DeviceMemory, metric: Metric) -> Vec<(usize, i64)> {
         let peak = m.peak().map_or(0, |event| event + 1);
         return m.live_blocks(peak).map(|i| (m.blocks()[i].allocated(), m.blocks()[i].bytes.0)).collect();
     }
-    m.change().iter().enumerate().filter(|(_, b)| b.0 > 0).map(|(event, b)| (event, b.0)).collect()
+    let value = |b: Bytes| if matches!(metric, Metric::Allocations) { 1 } else { b.0 };
+    m.change().iter().enumerate().filter(|(_, b)| b.0 > 0).map(|(event, b)| (event, value(*b))).collect()
 }
 
 struct FlameBuilder<'t> {
@@ -136,6 +144,9 @@ struct FlameBuilder<'t> {
     node_of_op: Vec<u32>,
     frames: FramesAround,
     shown: ShownFrames<'t>,
+    /// Whether the allocator itself recorded who allocated, as in a snapshot.
+    recorded: bool,
+    stack_owners: Option<StackOwners>,
     /// For each frame the node that it was last put below, and the node of it there.
     below: Vec<(u32, u32)>,
     /// The same for the recorded stacks below each node.
@@ -145,7 +156,7 @@ struct FlameBuilder<'t> {
 }
 
 impl<'t> FlameBuilder<'t> {
-    fn new(trace: &'t Trace, tree: &'t OpTree, owners: &'t Owners<'t>, python: PythonFrames) -> Self {
+    fn new(trace: &'t Trace, tree: &'t OpTree, owners: &'t Owners<'t>, options: &FlameOptions) -> Self {
         Self {
             trace,
             tree,
@@ -154,7 +165,9 @@ impl<'t> FlameBuilder<'t> {
             own: Vec::new(),
             node_of_op: vec![Paths::ROOT; tree.len()],
             frames: FramesAround::of_ops(trace, tree),
-            shown: ShownFrames::new(trace, python),
+            shown: ShownFrames::new(trace, options),
+            recorded: trace.snapshot().is_some() || trace.stacks().len() > 1,
+            stack_owners: None,
             below: vec![(NONE, NONE); trace.frames().len()],
             below_stack: HashMap::new(),
             step_of_event: None,
@@ -218,7 +231,7 @@ impl<'t> FlameBuilder<'t> {
         }
         for frame in missing.into_iter().rev() {
             if let Some(label) = self.shown.label(frame) {
-                node = self.paths.child(node, label);
+                node = self.paths.frame(node, label);
             }
             self.below[frame as usize] = (base, node);
         }
@@ -228,16 +241,15 @@ impl<'t> FlameBuilder<'t> {
     /// The node of what memory event `event` allocated.
     fn node_of_event(&mut self, event: usize) -> u32 {
         let stack = self.trace.memory().stack()[event];
-        let level = if stack == StackId::NONE { AttributeTo::Op } else { AttributeTo::Leaf };
+        let level = if self.recorded { AttributeTo::Leaf } else { AttributeTo::Op };
         let owner = self.owners.owner(event, level).and_then(|op| call_of(self.tree, self.owners, op));
         let node = match owner {
             Some(call) => self.node_of_op[call],
-            None if stack == StackId::NONE => self.paths.child(Paths::ROOT, Label::Outside),
+            None if !self.recorded => self.paths.child(Paths::ROOT, Label::Outside),
             None if self.starts_in_step(event) => self.paths.child(Paths::ROOT, Label::Step),
             None => Paths::ROOT,
         };
-        let end = self.below_stack(node, stack);
-        if end == Paths::ROOT { self.paths.child(Paths::ROOT, Label::Outside) } else { end }
+        if self.recorded { self.below_stack(node, stack) } else { node }
     }
 
     /// The node below `base` at the end of a recorded stack.
@@ -250,9 +262,22 @@ impl<'t> FlameBuilder<'t> {
             nodes.take_while(|at| *at != StackId::NONE).map(|at| self.trace.stacks()[at.index()].frame).collect();
         let mut node = base;
         for name in frames.into_iter().rev() {
-            if self.shown.recorded(name) {
-                node = self.paths.child(node, Label::Name(name));
+            if let Some(label) = self.shown.recorded(name) {
+                node = self.paths.frame(node, label);
             }
+        }
+        if node == base {
+            let trace = self.trace;
+            let owner = self.stack_owners.get_or_insert_with(|| StackOwners::build(trace)).of(stack);
+            let label = match owner {
+                Owner::Python(frame) => self.shown.named(frame),
+                Owner::Operator(frame) => Label::Operator(self.shown.first(frame, owner.name(trace))),
+                // The annotation around it is all that is known.
+                Owner::NoStack if base != Paths::ROOT => return base,
+                Owner::NoStack => Label::Without(NO_STACK),
+                Owner::Unknown => Label::Without(NO_PYTHON),
+            };
+            node = self.paths.child(base, label);
         }
         self.below_stack.insert((base, stack), node);
         node
@@ -267,16 +292,20 @@ impl<'t> FlameBuilder<'t> {
     }
 }
 
-/// Which frames are on the paths.
+/// Which frames are on the paths, and what they are called.
 struct ShownFrames<'t> {
     trace: &'t Trace,
     python: PythonFrames,
+    frames: FrameName,
     is_user: Vec<Option<bool>>,
+    /// The first frame of each name: one label stands for all of them.
+    first: HashMap<Cow<'t, str>, StrId>,
 }
 
 impl<'t> ShownFrames<'t> {
-    fn new(trace: &'t Trace, python: PythonFrames) -> Self {
-        Self { trace, python, is_user: vec![None; trace.strings().len()] }
+    fn new(trace: &'t Trace, options: &FlameOptions) -> Self {
+        let is_user = vec![None; trace.strings().len()];
+        Self { trace, python: options.python, frames: options.frames, is_user, first: HashMap::new() }
     }
 
     fn label(&mut self, frame: u32) -> Option<Label> {
@@ -285,13 +314,25 @@ impl<'t> ShownFrames<'t> {
         match (frames.kind()[frame as usize], self.python) {
             (FrameKind::Module, _) => Some(Label::Module(name)),
             (FrameKind::Function, PythonFrames::None) => None,
-            (FrameKind::Function, PythonFrames::All) => Some(Label::Name(name)),
-            (FrameKind::Function, PythonFrames::User) => self.is_user(name).then_some(Label::Name(name)),
+            (FrameKind::Function, PythonFrames::All) => Some(self.named(name)),
+            (FrameKind::Function, PythonFrames::User) => self.is_user(name).then(|| self.named(name)),
         }
     }
 
-    fn recorded(&mut self, name: StrId) -> bool {
-        self.python == PythonFrames::All || self.is_user(name)
+    fn recorded(&mut self, name: StrId) -> Option<Label> {
+        (self.python == PythonFrames::All || self.is_user(name)).then(|| self.named(name))
+    }
+
+    /// The label of a frame that is shown.
+    fn named(&mut self, frame: StrId) -> Label {
+        match self.frames {
+            FrameName::Line => Label::Name(frame),
+            what => Label::Frame(self.first(frame, what.of(self.trace.str(frame))), what),
+        }
+    }
+
+    fn first(&mut self, frame: StrId, name: Cow<'t, str>) -> StrId {
+        *self.first.entry(name).or_insert(frame)
     }
 
     fn is_user(&mut self, name: StrId) -> bool {
@@ -341,11 +382,10 @@ mod tests {
     use super::super::testing::{Build, span};
     use super::*;
     use crate::trace::{MemoryEvent, TraceBuilder};
-    use crate::units::Bytes;
 
     /// Every path with a value, as `a;b value`, sorted.
     fn stacks(trace: &Trace, metric: Metric, python: PythonFrames) -> Vec<String> {
-        let flame = Flame::compute(trace, &FlameOptions { metric, python, device: None });
+        let flame = Flame::compute(trace, &FlameOptions { metric, python, frames: FrameName::default(), device: None });
         let text = |node: u32| flame.paths.label(node).text(trace).into_owned();
         let path = |node: u32| flame.paths.path(node).into_iter().map(text).collect::<Vec<_>>().join(";");
         let valued = (0..flame.paths.len() as u32).filter(|n| flame.own[*n as usize] != 0);
@@ -413,16 +453,15 @@ mod tests {
         );
     }
 
-    #[test]
-    fn recorded_stacks_are_paths_of_the_users_own_frames() {
+    /// A trace with an allocation of 8 bytes for each stack, frames from the outermost.
+    fn recorded(all: &[&[&str]]) -> Trace {
         let mut b = TraceBuilder::new();
         let (device, thread) = (b.device(Device::cuda(0)), b.thread("1", "1"));
-        let mut stack = StackId::NONE;
-        for name in ["train.py(3): main", "/lib/python3/torch/x.py(1): y", "train.py(9): forward"] {
-            let name = b.intern(name);
-            stack = b.stack(stack, name);
-        }
-        for (i, stack) in [stack, StackId::NONE].into_iter().enumerate() {
+        for (i, frames) in all.iter().enumerate() {
+            let stack = frames.iter().fold(StackId::NONE, |stack, frame| {
+                let frame = b.intern(frame);
+                b.stack(stack, frame)
+            });
             b.push_memory(MemoryEvent {
                 time: Nanos(i as i64),
                 bytes: Bytes(8),
@@ -434,9 +473,54 @@ mod tests {
                 stack,
             });
         }
+        b.finish()
+    }
+
+    #[test]
+    fn recorded_stacks_are_paths_of_the_users_own_frames() {
+        let stack: &[&str] = &["train.py(3): main", "/lib/python3/torch/x.py(1): y", "train.py(9): forward"];
         assert_eq!(
-            stacks(&b.finish(), Metric::LiveAtPeak, PythonFrames::None),
-            ["(outside any op) 8", "train.py(3): main;train.py(9): forward 8"]
+            stacks(&recorded(&[stack, &[]]), Metric::LiveAtPeak, PythonFrames::None),
+            ["(no Python frames) 8", "train.py(3): main;train.py(9): forward 8"]
         );
+        assert_eq!(
+            stacks(&recorded(&[stack, &[]]), Metric::Allocations, PythonFrames::None)[0],
+            "(no Python frames) 1"
+        );
+    }
+
+    #[test]
+    fn a_thread_without_python_is_the_operator_that_its_native_frames_name() {
+        let trace = recorded(&[
+            &["train.py(3): main"],
+            &["__clone", "at::_ops::mm::call(x)"],
+            &["__clone", "at::_ops::mm::redispatch(x)"],
+            &["__clone", "malloc()"],
+        ]);
+        assert_eq!(
+            stacks(&trace, Metric::LiveAtPeak, PythonFrames::None),
+            ["(no Python frames) 8", "aten::mm 16", "train.py(3): main 8"]
+        );
+    }
+
+    #[test]
+    fn frames_merge_by_function_or_by_file() {
+        let trace = recorded(&[
+            &["train.py(3): main", "model.py(5): forward", "model.py(9): attend"],
+            &["train.py(4): main", "model.py(6): forward", "model.py(9): attend"],
+        ]);
+        let merged = |frames| {
+            let options = FlameOptions { metric: Metric::Allocated, python: PythonFrames::User, frames, device: None };
+            let flame = Flame::compute(&trace, &options);
+            let text = |node: u32| flame.paths.label(node).text(&trace).into_owned();
+            (1..flame.paths.len() as u32).map(|n| (text(n), flame.own[n as usize])).collect::<Vec<_>>()
+        };
+        let own =
+            |names: &[(&str, i64)]| names.iter().map(|(name, own)| ((*name).to_owned(), *own)).collect::<Vec<_>>();
+        assert_eq!(
+            merged(FrameName::Function),
+            own(&[("train.py: main", 0), ("model.py: forward", 0), ("model.py: attend", 16)])
+        );
+        assert_eq!(merged(FrameName::File), own(&[("train.py", 0), ("model.py", 16)]));
     }
 }

@@ -7,7 +7,7 @@
 //! whole.
 
 use super::allocations::{Allocations, DeviceMemory};
-use super::context::{Context, PathId, RecordedStack, is_user_frame, recorded_stack};
+use super::context::{Context, PathId, RecordedStack, is_user_frame, parse_frame, recorded_stack};
 use super::net_memory::first_after;
 use super::owners::Owners;
 use super::step_spans::StepSpans;
@@ -119,7 +119,7 @@ impl<'t> LineTable<'t> {
     fn line(&mut self, name: &'t str) -> Option<u32> {
         let (lines, memory) = (&mut self.lines.lines, self.memory);
         *self.of_name.entry(name).or_insert_with(|| {
-            let (file, line, function) = parse(name)?;
+            let (file, line, function) = parse_frame(name)?;
             let known = memory.is_paired().then_some(Bytes::ZERO);
             lines.push(Line {
                 file: file.to_owned(),
@@ -239,15 +239,6 @@ impl<'t> LineTable<'t> {
     }
 }
 
-/// File, line and function of `file.py(12): function`.
-fn parse(name: &str) -> Option<(&str, u64, &str)> {
-    name.match_indices("): ").find_map(|(close, _)| {
-        let (file, line) = name[..close].rsplit_once('(')?;
-        let digits = !file.is_empty() && line.bytes().all(|b| b.is_ascii_digit());
-        Some((file, line.parse().ok().filter(|_| digits)?, &name[close + "): ".len()..]))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::testing::{Build, span};
@@ -294,14 +285,5 @@ mod tests {
         let elsewhere = got.elsewhere_peak_live_bytes.unwrap();
         assert_eq!(live + elsewhere + got.before_trace_bytes.unwrap(), got.peak_allocated_bytes);
         assert_eq!((elsewhere, got.elsewhere_allocated_bytes), (Bytes(2), Bytes(2)));
-    }
-
-    #[test]
-    fn frames_are_file_line_and_function() {
-        assert_eq!(parse("/a (1)/b.py(12): f.<locals>.<lambda>"), Some(("/a (1)/b.py", 12, "f.<locals>.<lambda>")));
-        assert_eq!(parse("b.py(3): f(x): y"), Some(("b.py", 3, "f(x): y")));
-        for name in ["<built-in method mm>", "nn.Module: A_0", "(1): f", "a.py(): f", "a.py(99999999999999999999): f"] {
-            assert_eq!(parse(name), None, "{name}");
-        }
     }
 }

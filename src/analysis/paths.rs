@@ -1,6 +1,8 @@
 //! Paths of calls, merged where they are the same: the nodes of call trees and flame graphs.
 
+use super::context::FrameName;
 use super::owners::OUTSIDE;
+use super::stack_owners::Owner;
 use crate::trace::{StrId, Trace};
 use hashbrown::HashMap;
 use std::borrow::Cow;
@@ -13,12 +15,18 @@ pub const MAX_DEPTH: u32 = 256;
 pub enum Label {
     /// An operator, an annotation or a Python function.
     Name(StrId),
+    /// A Python function or file, by one frame of it.
+    Frame(StrId, FrameName),
+    /// The operator that a native frame belongs to.
+    Operator(StrId),
     /// A call of a module, `nn.Module: Linear_0`.
     Module(StrId),
     /// Any step.
     Step,
     /// Memory outside any operator.
     Outside,
+    /// Memory whose recorded stack tells nothing: why.
+    Without(&'static str),
 }
 
 impl Label {
@@ -26,9 +34,12 @@ impl Label {
     pub fn text(self, trace: &Trace) -> Cow<'_, str> {
         match self {
             Self::Name(name) => trace.str(name).into(),
+            Self::Frame(frame, what) => what.of(trace.str(frame)),
+            Self::Operator(frame) => Owner::Operator(frame).name(trace),
             Self::Module(name) => trace.str(name).strip_prefix("nn.Module: ").unwrap_or(trace.str(name)).into(),
             Self::Step => "ProfilerStep*".into(),
             Self::Outside => OUTSIDE.into(),
+            Self::Without(why) => why.into(),
         }
     }
 }
@@ -57,6 +68,12 @@ impl Paths {
         }
         let Self { nodes, known } = self;
         *known.entry((parent, label)).or_insert_with(|| push(nodes, parent, label))
+    }
+
+    /// The same for a frame, which goes without saying below one of the same file.
+    pub fn frame(&mut self, parent: u32, label: Label) -> u32 {
+        let same_file = matches!(label, Label::Frame(_, FrameName::File)) && parent != Self::ROOT;
+        if same_file && self.label(parent) == label { parent } else { self.child(parent, label) }
     }
 
     /// A node below `parent` of this label that is shared with nobody.

@@ -1,9 +1,10 @@
-//! Who a recorded stack says allocated: the innermost frame of the user's own code, else the operator that it ran.
+//! Who a recorded stack says allocated: the innermost frame of the user's own code, else of an installed package, else
+//! the operator that ran.
 //!
 //! For snapshots, whose allocations carry stacks and stand in no operators. Autograd's threads run no Python; with
 //! `stacks="all"` their native frames still name the operator (`at::_ops::addmm::call` is `aten::addmm`).
 
-use super::context::is_user_frame;
+use super::context::{is_package_frame, is_python_frame, is_user_frame};
 use super::owners::is_allocation_helper;
 use crate::trace::{StackId, StrId, Trace};
 use std::borrow::Cow;
@@ -17,6 +18,7 @@ pub const NO_PYTHON: &str = "(no Python frames)";
 #[derive(Debug)]
 pub struct StackOwners {
     of_stack: Vec<Owner>,
+    without: Owner,
 }
 
 /// The owner of a stack.
@@ -29,37 +31,47 @@ pub enum Owner {
     Unknown,
     /// A native frame of an operator; there can be several of one operator, so group by [`Owner::name`].
     Operator(StrId),
-    /// A frame of the user's own code.
+    /// A frame of the user's own code; where the stack has none, of a package, of the standard library or of PyTorch.
     Python(StrId),
+}
+
+/// How much a frame tells of who allocated. Of two equals the inner one tells more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Tells {
+    #[default]
+    Nothing,
+    /// Of PyTorch or of Python itself, which do what others ask.
+    Internal,
+    Operator,
+    Package,
+    User,
 }
 
 impl StackOwners {
     /// The owners of all stacks, in one pass: a caller stands before its callees.
     pub fn build(trace: &Trace) -> Self {
-        let mut of_frame: Vec<Option<Owner>> = vec![None; trace.strings().len()];
-        let mut of_stack: Vec<Owner> = Vec::with_capacity(trace.stacks().len());
+        let mut of_frame: Vec<Option<(Tells, Owner)>> = vec![None; trace.strings().len()];
+        let mut of_stack: Vec<(Tells, Owner)> = Vec::with_capacity(trace.stacks().len());
         for (i, node) in trace.stacks().iter().enumerate() {
             if i == StackId::NONE.index() {
-                of_stack.push(Owner::NoStack);
+                of_stack.push((Tells::Nothing, Owner::NoStack));
                 continue;
             }
             let own = *of_frame[node.frame.index()].get_or_insert_with(|| owner_of_frame(trace, node.frame));
             let outer = of_stack.get(node.parent.index()).copied().unwrap_or_default();
-            of_stack.push(match (own, outer) {
-                (Owner::Python(_), _) => own,
-                // The user's frame tells more than the operator that it called.
-                (_, Owner::Python(_)) => outer,
-                (Owner::Operator(_), _) => own,
-                (_, Owner::NoStack) => Owner::Unknown,
-                _ => outer,
-            });
+            of_stack.push(if own.0 >= outer.0 { own } else { outer });
         }
-        Self { of_stack }
+        // A thread without Python has no frames where others have some, unless native ones are recorded too.
+        let without = if of_stack.len() > 1 { Owner::Unknown } else { Owner::NoStack };
+        Self { of_stack: of_stack.into_iter().map(|(_, owner)| owner).collect(), without }
     }
 
     /// The owner of a stack.
     pub fn of(&self, stack: StackId) -> Owner {
-        self.of_stack.get(stack.index()).copied().unwrap_or_default()
+        match self.of_stack.get(stack.index()) {
+            None | Some(Owner::NoStack) => self.without,
+            Some(owner) => *owner,
+        }
     }
 }
 
@@ -75,12 +87,19 @@ impl Owner {
     }
 }
 
-fn owner_of_frame(trace: &Trace, frame: StrId) -> Owner {
+fn owner_of_frame(trace: &Trace, frame: StrId) -> (Tells, Owner) {
     let name = trace.str(frame);
     if is_user_frame(name) {
-        return Owner::Python(frame);
+        (Tells::User, Owner::Python(frame))
+    } else if operator(name).is_some() {
+        (Tells::Operator, Owner::Operator(frame))
+    } else if !is_python_frame(name) {
+        (Tells::Nothing, Owner::Unknown)
+    } else if is_package_frame(name) {
+        (Tells::Package, Owner::Python(frame))
+    } else {
+        (Tells::Internal, Owner::Python(frame))
     }
-    if operator(name).is_some() { Owner::Operator(frame) } else { Owner::Unknown }
 }
 
 /// The operator whose frame this is, where it is more than an allocation helper: `aten::addmm` of
@@ -105,12 +124,19 @@ mod tests {
     use crate::trace::TraceBuilder;
 
     fn owner(frames: &[&str]) -> String {
+        let other = ["other.py(1): main"];
+        owner_in(frames, &other)
+    }
+
+    /// The owner of a stack in a trace that has another one too.
+    fn owner_in(frames: &[&str], other: &[&str]) -> String {
         let mut b = TraceBuilder::new();
-        let mut stack = StackId::NONE;
-        for frame in frames {
-            let frame = b.intern(frame);
-            stack = b.stack(stack, frame);
-        }
+        let [stack, _] = [frames, other].map(|frames| {
+            frames.iter().fold(StackId::NONE, |stack, frame| {
+                let frame = b.intern(frame);
+                b.stack(stack, frame)
+            })
+        });
         let trace = b.finish();
         let owners = StackOwners::build(&trace);
         owners.of(stack).name(&trace).into_owned()
@@ -135,6 +161,22 @@ mod tests {
         let node = "torch::autograd::generated::ToCopyBackward0::apply(std::vector<at::Tensor>)";
         assert_eq!(owner(&["__clone", node, "at::_ops::to_dtype_layout::call(x)"]), "ToCopyBackward0");
         assert_eq!(owner(&frames[..2]), NO_PYTHON);
-        assert_eq!(owner(&[]), NO_STACK);
+    }
+
+    #[test]
+    fn no_frames_where_others_have_some_is_a_thread_without_python() {
+        assert_eq!(owner(&[]), NO_PYTHON);
+        assert_eq!(owner_in(&[], &[]), NO_STACK);
+    }
+
+    #[test]
+    fn without_the_users_own_code_a_package_owns_and_after_operators_pytorch_itself() {
+        let package = "/venv/lib/python3.12/site-packages/serving/model.py(7): forward";
+        let torch = "/venv/lib/python3.12/site-packages/torch/nn/functional.py(1): linear";
+        let runpy = "/usr/lib/python3.12/runpy.py(88): _run_code";
+        let operator = "at::_ops::linear::call(x)";
+        assert_eq!(owner(&[runpy, package, torch, operator]), package);
+        assert_eq!(owner(&[runpy, torch, operator]), "aten::linear");
+        assert_eq!(owner(&[runpy, torch, "malloc()"]), torch);
     }
 }

@@ -35,8 +35,8 @@ pub struct Window {
 pub struct TimelineOptions {
     /// Which of the operators around an allocation stands for it.
     pub attribute_to: AttributeTo,
-    /// What to group live blocks by.
-    pub group_by: GroupBy,
+    /// What to group live blocks by; `None` for categories, or owners where the allocator recorded them.
+    pub group_by: Option<GroupBy>,
     /// Only this device.
     pub device: Option<Device>,
     /// The part of the trace.
@@ -49,8 +49,16 @@ pub struct TimelineOptions {
 
 impl Default for TimelineOptions {
     fn default() -> Self {
-        let (attribute_to, group_by, window) = (AttributeTo::default(), GroupBy::Category, Window::default());
-        Self { attribute_to, group_by, device: None, window, columns: None, most_series: 12 }
+        let (attribute_to, window) = (AttributeTo::default(), Window::default());
+        Self { attribute_to, group_by: None, device: None, window, columns: None, most_series: 12 }
+    }
+}
+
+impl TimelineOptions {
+    /// What live blocks of this trace are grouped by.
+    pub fn grouping(&self, trace: &Trace) -> GroupBy {
+        let recorded = trace.stacks().len() > 1;
+        self.group_by.unwrap_or(if recorded { GroupBy::Op } else { GroupBy::Category })
     }
 }
 
@@ -272,7 +280,7 @@ impl Look<'_, '_> {
         let peak = top.map_or(from, |event| event + 1);
         let kept = self.kept(m, from, to);
         let events = m.blocks().iter().map(|b| m.events()[b.allocated()] as usize);
-        let groups = self.who.group(events, self.options.group_by, self.options.attribute_to);
+        let groups = self.who.group(events, self.options.grouping(self.trace), self.options.attribute_to);
         let changes = Changes::of(m, &groups);
         let (series, place) = chosen(&changes, groups, (from, peak, to), self.options.most_series);
         let (points, live_bytes) = self.points(m, &changes, (series.len(), &place), from, &kept);
@@ -560,7 +568,7 @@ mod tests {
 
     #[test]
     fn every_event_is_a_point_and_its_series_and_what_was_before_sum_to_the_total() {
-        let options = TimelineOptions { group_by: GroupBy::Op, ..TimelineOptions::default() };
+        let options = TimelineOptions { group_by: Some(GroupBy::Op), ..TimelineOptions::default() };
         let all = of(&small(), &options).unwrap();
         let d = &all.devices[0];
         let rows: Vec<(i64, i64, Vec<i64>)> = (0..d.points.len())
@@ -585,7 +593,7 @@ mod tests {
     #[test]
     fn a_window_starts_with_what_is_live_and_its_peak_can_be_that() {
         let window = Window { step: Some(2), ..Window::default() };
-        let options = TimelineOptions { group_by: GroupBy::Op, window, ..TimelineOptions::default() };
+        let options = TimelineOptions { group_by: Some(GroupBy::Op), window, ..TimelineOptions::default() };
         let d = of(&small(), &options).unwrap().devices.remove(0);
         assert_eq!(d.points[0].time_ns, Nanos(60));
         assert_eq!(d.peak.allocated_bytes, Bytes(1120), "what step 1 left is more than all of step 2");
@@ -598,7 +606,7 @@ mod tests {
 
     #[test]
     fn groups_beyond_the_most_are_one_series() {
-        let options = TimelineOptions { group_by: GroupBy::Op, most_series: 1, ..TimelineOptions::default() };
+        let options = TimelineOptions { group_by: Some(GroupBy::Op), most_series: 1, ..TimelineOptions::default() };
         let d = of(&small(), &options).unwrap().devices.remove(0);
         assert_eq!((d.series.len(), d.series[0].groups, d.series[0].peak_live_bytes), (1, 2, Bytes(150)));
         assert_eq!(d.points[6].before_trace_bytes, Bytes(1000));
@@ -634,7 +642,7 @@ mod tests {
                 }
             }
             let trace = b.finish();
-            let options = TimelineOptions { group_by: GroupBy::Op, ..TimelineOptions::default() };
+            let options = TimelineOptions { group_by: Some(GroupBy::Op), ..TimelineOptions::default() };
             let all = of(&trace, &options).unwrap();
             let few = of(&trace, &TimelineOptions { columns: Some(columns), ..options }).unwrap();
             let (all_points, few_points) = (&all.devices[0], &few.devices[0]);

@@ -5,6 +5,7 @@ use super::input::{InputArgs, parse_size};
 use super::memory::MemoryArgs;
 use super::output::OutputArgs;
 use super::run::run_report;
+use crate::analysis::grouping::GroupBy;
 use crate::analysis::peak::Moment;
 use crate::error::Result;
 use crate::report::blocks::Blocks;
@@ -19,9 +20,14 @@ use clap::Args;
 Examples:
   tracetool blocks trace.json.gz
   tracetool blocks trace.json.gz --alive-at end --min-size 1MiB
+  tracetool blocks trace.json.gz --group-by function --sort-by lifetime
   tracetool blocks trace.json.gz --alive-at 12.5ms --sort-by address --limit -1 --format csv -o blocks.csv"
 )]
 pub(super) struct BlocksArgs {
+    /// Show one row for all blocks with the same of this: op, category, module, stack, file, function, line, shape, phase,
+    /// step, thread, device or annotation
+    #[arg(long, value_name = "WORD")]
+    group_by: Option<GroupBy>,
     /// Show only blocks that are live at this moment: peak, end, oom, step:3, or a time such as 12.5ms
     #[arg(long, value_name = "MOMENT")]
     alive_at: Option<Moment>,
@@ -53,6 +59,7 @@ impl BlocksArgs {
         Ok(Blocks {
             memory: self.memory.options()?,
             attribute_to: self.memory.attribute_to,
+            group_by: self.group_by,
             alive_at: self.alive_at,
             min_size: Bytes(i64::try_from(self.min_size).unwrap_or(i64::MAX)),
             sort_by: self.sort_by.clone(),

@@ -32,8 +32,8 @@ pub(super) struct DiffArgs {
     /// The trace, snapshot or baseline to compare with it
     #[arg(value_name = "AFTER", value_hint = ValueHint::FilePath, help_heading = None)]
     after: PathBuf,
-    /// Group what is live by this: op, category or module; between two traces also stack, shape, phase, step, thread,
-    /// device or annotation
+    /// Group what is live by this: op, category or module; between two traces also stack, file, function, line,
+    /// shape, phase, step, thread, device or annotation
     #[arg(long, value_name = "WORD", default_value = GroupBy::default().name())]
     group_by: GroupBy,
     /// How many rows of a device to show; -1 for all

@@ -4,6 +4,7 @@ use super::Outcome;
 use super::input::InputArgs;
 use super::output::OutputArgs;
 use super::run::run_report;
+use crate::analysis::context::FrameName;
 use crate::analysis::flame::PythonFrames;
 use crate::error::Result;
 use crate::report::flamegraph::Flamegraph;
@@ -19,6 +20,7 @@ Examples:
   tracetool flamegraph trace.json.gz -o peak.svg
   tracetool flamegraph trace.json.gz --metric self_cuda_time_total --python -o time.svg
   tracetool flamegraph trace.json.gz --metric allocated --device cuda:0 -o allocated.folded
+  tracetool flamegraph snapshot.pickle --group-by function -o peak.svg
   tracetool flamegraph snapshot.pickle --python=all -o peak.svg"
 )]
 pub(super) struct FlamegraphArgs {
@@ -31,6 +33,9 @@ pub(super) struct FlamegraphArgs {
     #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true,
           default_value = PythonFrames::None.name(), default_missing_value = PythonFrames::User.name())]
     python: PythonFrames,
+    /// Tell Python frames apart by line, function or file
+    #[arg(long, value_name = "WORD", default_value = FrameName::default().name())]
+    group_by: FrameName,
     /// Count only this device: cuda:1, cpu
     #[arg(long, value_name = "DEVICE")]
     device: Option<Device>,
@@ -57,6 +62,7 @@ impl FlamegraphArgs {
         Flamegraph {
             metric: self.metric.clone(),
             python: self.python,
+            frames: self.group_by,
             device: self.device,
             // CSV is for programs, which cut for themselves.
             limit: if self.output.format() == "csv" { -1 } else { self.limit },

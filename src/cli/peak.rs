@@ -24,7 +24,8 @@ Examples:
   tracetool peak trace.json.gz --at oom --format json"
 )]
 pub(super) struct PeakArgs {
-    /// Group what is live by this: op, category, module, stack, shape, phase, step, thread, device or annotation
+    /// Group what is live by this: op, category, module, stack, file, function, line, shape, phase, step, thread, device
+    /// or annotation
     #[arg(long, value_name = "WORD", default_value = GroupBy::default().name())]
     group_by: GroupBy,
     /// The moment: peak, end, oom, step:3 (the peak of step 3), or a time since the trace's start such as 12.5ms

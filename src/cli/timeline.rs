@@ -27,9 +27,10 @@ Examples:
   tracetool timeline trace.json.gz -o mem.csv --device cuda:0"
 )]
 pub(super) struct TimelineArgs {
-    /// Group what is live by this: op, category, module, stack, shape, phase, step, thread, device or annotation
-    #[arg(long, value_name = "WORD", default_value = TimelineOptions::default().group_by.name())]
-    group_by: GroupBy,
+    /// Group what is live by this: op, category, module, stack, file, function, line, shape, phase, step, thread, device
+    /// or annotation [default: category; of a snapshot op]
+    #[arg(long, value_name = "WORD")]
+    group_by: Option<GroupBy>,
     /// Show only the step of this number
     #[arg(long, value_name = "N")]
     step: Option<u64>,

@@ -6,6 +6,7 @@
 use super::memory::{cut, shown};
 use super::sentence::sentence;
 use super::{Block, Cell, Column, Figure, Finding, Report, Sentence, Table, names};
+use crate::analysis::context::FrameName;
 use crate::analysis::flame::{Flame, FlameOptions, Metric, PythonFrames};
 use crate::error::{Error, Result};
 use crate::trace::{Device, Keep, Trace};
@@ -20,6 +21,8 @@ pub struct Flamegraph {
     pub metric: Option<String>,
     /// Which Python frames are on the paths.
     pub python: PythonFrames,
+    /// What they are told apart by.
+    pub frames: FrameName,
     /// Only this device.
     pub device: Option<Device>,
     /// How many paths the table shows; negative for all. The picture, the stacks and JSON have all.
@@ -30,7 +33,8 @@ pub struct Flamegraph {
 
 impl Default for Flamegraph {
     fn default() -> Self {
-        Self { metric: None, python: PythonFrames::default(), device: None, limit: 20, title: String::new() }
+        let (python, frames) = (PythonFrames::default(), FrameName::default());
+        Self { metric: None, python, frames, device: None, limit: 20, title: String::new() }
     }
 }
 
@@ -140,7 +144,7 @@ const MEASURES: &[Measure] = &[
         title: "Allocations",
         unit: Unit::Count,
         needs: Needs::Memory,
-        metric: Metric::Cost(|c| i64::try_from(c.allocations).unwrap_or(i64::MAX)),
+        metric: Metric::Allocations,
     },
     Measure {
         key: "self_device_memory_usage_bytes",
@@ -171,7 +175,8 @@ impl Flamegraph {
     /// Where [`metric`](Self::metric) is none that there is, or the trace holds nothing to measure.
     pub fn run(&self, trace: &Trace) -> Result<Report> {
         let measure = self.measure(trace)?;
-        let options = FlameOptions { metric: measure.metric, python: self.python, device: self.device };
+        let options =
+            FlameOptions { metric: measure.metric, python: self.python, frames: self.frames, device: self.device };
         let flame = Flame::compute(trace, &options);
         let figure = self.figure(trace, &flame, measure);
         let below: i64 = flame.own.iter().filter(|v| **v < 0).fold(0, |sum, v| sum.saturating_add(*v));
@@ -199,6 +204,7 @@ impl Flamegraph {
         document.insert("unit".into(), measure.unit.name().into());
         document.insert("device".into(), self.device.map(|d| d.to_string()).into());
         document.insert("python".into(), self.python.name().into());
+        document.insert("group_by".into(), self.frames.name().into());
         document.insert("total".into(), total.into());
         document.insert("left_out".into(), json!({"paths": left_out, "value": below}));
         document.insert("rows".into(), rows(&flame, &figure).into());

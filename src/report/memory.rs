@@ -69,9 +69,9 @@ pub(super) fn keep(group_by: &[GroupBy], modules: bool) -> Keep {
     Keep {
         ops: true,
         memory: true,
-        details: any(&[GroupBy::Category, GroupBy::Shape, GroupBy::Stack]),
+        details: any(&[GroupBy::Category, GroupBy::Shape]) || any(&GroupBy::OF_FRAMES),
         device_events: any(&[GroupBy::Category]),
-        frames: modules || any(&[GroupBy::Module, GroupBy::Stack]),
+        frames: modules || any(&[GroupBy::Module]) || any(&GroupBy::OF_FRAMES),
     }
 }
 
@@ -80,11 +80,8 @@ pub(super) fn lacks(trace: &Trace, who: &Attribution<'_>, group_by: GroupBy) -> 
     let finding =
         |code, message: &str, advice: &str| Some(Finding { code, message: message.into(), advice: advice.into() });
     let shapes = || trace.details().iter().any(|d| !trace.str(d.input_dims).is_empty());
-    let stacks = || {
-        !trace.frames().is_empty()
-            || trace.stacks().len() > 1
-            || trace.details().iter().any(|d| !trace.str(d.call_stack).is_empty())
-    };
+    let recorded = || trace.stacks().len() > 1 || trace.details().iter().any(|d| !trace.str(d.call_stack).is_empty());
+    let stacks = || !trace.frames().is_empty() || recorded();
     let modules = || trace.frames().kind().contains(&crate::trace::FrameKind::Module);
     match group_by {
         GroupBy::Module if !modules() => finding(
@@ -92,9 +89,18 @@ pub(super) fn lacks(trace: &Trace, who: &Attribution<'_>, group_by: GroupBy) -> 
             "The trace holds no calls of modules.",
             "Profile with with_stack=True (and with_modules=True).",
         ),
-        GroupBy::Stack if !stacks() => {
-            finding("no-stacks", "The trace holds no Python stacks.", "Profile with with_stack=True.")
+        GroupBy::Stack | GroupBy::File | GroupBy::Function | GroupBy::Line if !stacks() => {
+            let advice = match trace.snapshot() {
+                Some(_) => "Record with torch.cuda.memory._record_memory_history(context=\"all\").",
+                None => "Profile with with_stack=True.",
+            };
+            finding("no-stacks", "The trace holds no Python stacks.", advice)
         }
+        GroupBy::Line if !recorded() => finding(
+            "lines-of-functions",
+            "Profiles tell where functions start, not which of their lines ran: lines are those of functions.",
+            "A snapshot (torch.cuda.memory._dump_snapshot) tells the lines.",
+        ),
         GroupBy::Shape if !shapes() => {
             finding("no-shapes", "The trace holds no input shapes.", "Profile with record_shapes=True.")
         }

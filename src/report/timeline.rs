@@ -6,6 +6,7 @@ use super::memory::{MemoryOptions, keep, lacks, oddities, to_json};
 use super::peak::title;
 use super::sentence::sentence;
 use super::{Block, Cell, Column, Figure, Report, Table};
+use crate::analysis::grouping::GroupBy;
 use crate::analysis::timeline::{DeviceTimeline, Timeline, TimelineOptions, Unattributed, timeline};
 use crate::error::Result;
 use crate::trace::{Keep, Trace};
@@ -55,7 +56,7 @@ pub struct MemoryFigure {
 impl MemoryTimeline {
     /// The parts of a trace that the report needs.
     pub fn keep(&self) -> Keep {
-        keep(&[self.timeline.group_by], false)
+        keep(&[self.timeline.group_by.unwrap_or(GroupBy::Category)], false)
     }
 
     /// The report.
@@ -65,6 +66,7 @@ impl MemoryTimeline {
     /// Where the trace holds no memory events, or nothing of the window.
     pub fn run(&self, trace: &Trace) -> Result<Report> {
         let (memory, who) = self.memory.read(trace)?;
+        let by = self.timeline.grouping(trace);
         let options = TimelineOptions { device: self.memory.device, ..self.timeline.clone() };
         let mut timeline = timeline(trace, &memory, &who, &options)?;
         let mut report = Report { command: "timeline", diagnostics: memory.findings().clone(), ..Report::default() };
@@ -73,22 +75,22 @@ impl MemoryTimeline {
             report.blocks.push(Block::Table(points(&timeline)));
         } else {
             let hidden = hide_minor(&mut timeline.devices);
-            report.figure = Some(Figure::Memory(Box::new(self.figure(timeline.clone()))));
-            report.blocks.push(Block::Table(self.at_the_peak(&timeline)));
+            report.figure = Some(Figure::Memory(Box::new(self.figure(timeline.clone(), by))));
+            report.blocks.push(Block::Table(self.at_the_peak(&timeline, by)));
             report.blocks.extend(hidden.iter().map(|d| {
                 let peak = d.peak.allocated_bytes;
                 let option = format!(" at most (--device {} shows it).", d.device);
                 Block::Text(sentence![d.device.as_str(), " is left out: it holds ", peak, option])
             }));
         }
-        report.blocks.extend(lacks(trace, &who, self.timeline.group_by).map(Block::Finding));
+        report.blocks.extend(lacks(trace, &who, by).map(Block::Finding));
         report.blocks.extend(oddities(&memory));
         Ok(report)
     }
 
-    fn figure(&self, timeline: Timeline) -> MemoryFigure {
+    fn figure(&self, timeline: Timeline, by: GroupBy) -> MemoryFigure {
         MemoryFigure {
-            title: format!("Memory by {}", self.timeline.group_by.name()),
+            title: format!("Memory by {}", by.name()),
             source: self.source.clone(),
             timeline,
             total: "allocated",
@@ -100,13 +102,13 @@ impl MemoryTimeline {
     }
 
     /// What the series hold at the peak of each device.
-    fn at_the_peak(&self, timeline: &Timeline) -> Table {
+    fn at_the_peak(&self, timeline: &Timeline, by: GroupBy) -> Table {
         let column = |key: &str, title: &str, priority| Column::new(key, title).priority(priority);
         let several = timeline.devices.len() > 1;
         let mut table = Table {
             title: "At the peak".into(),
             columns: vec![
-                Column::new("key", title(self.timeline.group_by)),
+                Column::new("key", title(by)),
                 column("device", "Device", if several { 1 } else { Column::DETAIL }),
                 column("peak_live_bytes", "Live", 0),
                 column("share", "Share", 2),
@@ -137,7 +139,7 @@ impl MemoryTimeline {
             list.iter().map(one).collect()
         };
         let mut document = Map::new();
-        document.insert("group_by".into(), self.timeline.group_by.name().into());
+        document.insert("group_by".into(), self.timeline.grouping(trace).name().into());
         document.insert("attribute_to".into(), self.timeline.attribute_to.name().into());
         document.insert("start_ns".into(), to_json(&absolute(timeline.start_ns))?);
         document.insert("end_ns".into(), to_json(&absolute(timeline.end_ns))?);
