@@ -118,6 +118,64 @@ fn a_bracket_that_is_missing_in_what_is_skipped_unread_swallows_no_event_behind_
     }
 }
 
+/// What is odd: code, how often, where first.
+fn odd(trace: &Trace) -> Vec<(&str, u64, Option<u64>)> {
+    trace.diagnostics().iter().map(|d| (d.code, d.count, d.first_offset)).collect()
+}
+
+#[test]
+fn what_a_damaged_key_or_value_takes_away_is_told() {
+    let memory = |total: &str| {
+        format!(
+            r#"{{"ph":"i","cat":"cpu_instant_event","name":"[memory]","pid":1,"tid":1,"ts":2,"args":{{"Bytes":8,"{total}":8}}}}"#
+        )
+    };
+    let (total, half) = (memory("Total Allocated"), memory("Total Alloc"));
+    for (events, code) in [
+        (r#"{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"du":1}"#, "event-without-duration"),
+        (r#"{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"tss":1,"dur":1}"#, "event-without-time"),
+        (r#"{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"dur":12x4}"#, "odd-value"),
+        (
+            r#"{"ph":"X","cat":"cpu_op","name":"a","pid":1,"ti":1,"name":"b","pid":1,"tid":1,"ts":1,"dur":1}"#,
+            "repeated-key",
+        ),
+        (r#"{"ph":"i","name":"[memory]","pid":1,"tid":1,"ts":2,"args":{"Byte":8}}"#, "memory-without-bytes"),
+        (&format!("{total},{half},{total}"), "memory-without-totals"),
+        (
+            r#"{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"dur":1,"args":{"Input Dims":[[2,3},[]]}}"#,
+            "odd-inputs",
+        ),
+    ] {
+        let trace = read_text(&format!("[{events}]"));
+        let told = trace.diagnostics().get(code);
+        assert!(told.is_some_and(|d| d.count == 1), "{events}: {:?}", trace.diagnostics());
+    }
+    // Where no event has totals, the exporter knew none.
+    assert_eq!(odd(&read_text(&format!("[{half},{half}]"))), []);
+    let trace = read_text(&format!("[{total},{half},{total}]"));
+    assert_eq!(odd(&trace), [("memory-without-totals", 1, Some(2 + total.len() as u64))]);
+}
+
+#[test]
+fn a_stray_bracket_ends_no_list_that_goes_on() {
+    let event = r#"{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"dur":1}"#;
+    for document in [format!("[{event}],{event}]"), format!("{{\"traceEvents\":[{event}] {event}]}}")] {
+        let trace = read_text(&document);
+        assert_eq!(trace.ops().len(), 2, "{document}");
+        assert!(trace.diagnostics().get("rubbish").is_some_and(|d| d.count == 1), "{document}");
+    }
+}
+
+#[test]
+fn half_a_flow_does_not_swallow_half_an_event() {
+    let event = r#"{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"dur":1}"#;
+    let text =
+        format!(r#"[{event},{{"ph":"s","cat":"ac2g","name":"ac2g","bp":"e" 855,"cat":"cpu_op","name":"b"}},{event}]"#);
+    let trace = read_text(&text);
+    assert_eq!(trace.ops().len(), 2);
+    assert_eq!(odd(&trace), [("broken-event", 1, Some(2 + event.len() as u64))]);
+}
+
 #[test]
 fn metadata_before_and_after_the_events_is_known() {
     let trace = read_text(

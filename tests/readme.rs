@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a broken README ends the test")]
 
+use regex::Regex;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -58,4 +60,37 @@ fn every_command_that_is_shown_gives_the_output_that_is_shown() {
         let lines: Vec<String> = text.lines().map(|l| l.trim_end().to_owned()).collect();
         assert!(matches(&output, &lines), "{file}: {command}\nshown:\n{}\n\nis:\n{text}", output.join("\n"));
     }
+}
+
+/// The codes of all diagnostics that the sources below a folder make: what stands before a severity.
+fn codes(folder: &Path) -> BTreeSet<String> {
+    let code = Regex::new(r#""([a-z0-9-]+)",\s*Severity::"#).unwrap();
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(codes(&path));
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let code_of_the_program = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        found.extend(code.captures_iter(code_of_the_program).map(|found| found[1].to_owned()));
+    }
+    found
+}
+
+#[test]
+fn the_table_of_what_is_tolerated_has_every_code_and_no_other() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
+    let table = readme.split("| in the file |").nth(1).unwrap();
+    let rows = table.lines().take_while(|line| line.starts_with('|') || line.contains("| code |"));
+    let cells: String = rows.filter_map(|row| row.trim_end_matches('|').rsplit('|').next()).collect();
+    let told: BTreeSet<String> = cells.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    let mut made = BTreeSet::new();
+    for part in ["input", "trace", "analysis", "report"] {
+        made.extend(codes(&folder.join("src").join(part)));
+    }
+    assert!(made.len() > 30, "{made:?}");
+    assert_eq!(told, made);
 }

@@ -5,7 +5,7 @@
 //! [`RawEvent`] what a key means. A [`Fail`] says whether more bytes would help. The same code reads broken events when
 //! `LENIENT`: a string then ends where what follows looks like the next key.
 
-use super::event::{Field, Number, RawEvent, Text, Value};
+use super::event::{Field, Number, RawEvent, Text, Value, is_known_word};
 use super::layout::{Gap, LONGEST_PASSAGE, Layout, Lesson, PassageId};
 use super::simd::{Block, Portable, Skipped, count_number_bytes, find_string_stop, skip_brackets};
 
@@ -42,6 +42,8 @@ struct Stand {
 pub(super) struct Cursor<'a, B, const LENIENT: bool> {
     bytes: &'a [u8],
     at: usize,
+    /// Whether a value was met that is neither a string, a container, a number nor a word of JSON.
+    met_odd_word: bool,
     block: std::marker::PhantomData<B>,
 }
 
@@ -54,7 +56,7 @@ pub(super) fn is_space(byte: u8) -> bool {
 impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
     /// A cursor at `at`.
     pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
-        Self { bytes, at, block: std::marker::PhantomData }
+        Self { bytes, at, met_odd_word: false, block: std::marker::PhantomData }
     }
 
     #[inline(always)]
@@ -116,7 +118,10 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
             } else {
                 self.passage(event, layout, &mut stand, asked)?
             };
-            let Some(field) = member else { return Ok(self.at) };
+            let Some(field) = member else {
+                event.odd_value |= self.met_odd_word;
+                return Ok(self.at);
+            };
             if !asked && event.is_classified() {
                 asked = true;
                 if interest(event) == Interest::None {
@@ -130,7 +135,11 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
                     }
                 }
             }
-            let value = self.value(field.is_number())?;
+            let start = self.at;
+            let mut value = self.value(field.is_number())?;
+            if field.is_id() && self.bytes[start] != b'"' && self.is_no_id(value.text.raw) {
+                value.text.raw = &[];
+            }
             // Exporters never get these wrong: if one seems to hold a quote, a key lost its own.
             if LENIENT && value.text.irregular && !field.is_free_text() {
                 return self.broken();
@@ -209,7 +218,9 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
             return Ok(None);
         }
         let value = self.value(field.is_number())?;
-        if value.text.escaped || self.at - start > LONGEST_PASSAGE - 64 {
+        // What is odd is read, and told, each time.
+        let is_odd = field.is_id() && self.bytes[at] != b'"' && self.is_no_id(value.text.raw);
+        if value.text.escaped || self.met_odd_word || is_odd || self.at - start > LONGEST_PASSAGE - 64 {
             self.at = at;
             return Ok(None);
         }
@@ -240,8 +251,17 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
                 (*in_args, after_value) = (false, true);
                 continue;
             }
-            let key = self.key()?;
-            let field = if *in_args { Field::of_argument(key) } else { Field::of_event(key) };
+            let (key, escaped) = self.key()?;
+            let mut field = if *in_args { Field::of_argument(key) } else { Field::of_event(key) };
+            if field == Field::Unknown {
+                if escaped {
+                    field = Field::of_escaped(key, *in_args);
+                }
+                // It may have been a key that is known.
+                if !LENIENT && !key.is_ascii() && std::str::from_utf8(key).is_err() {
+                    return self.broken();
+                }
+            }
             if field != Field::Args || self.peek()? != b'{' {
                 return Ok(Some(field));
             }
@@ -250,19 +270,22 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
         }
     }
 
-    /// The key at the cursor, which then stands at the value.
+    /// The key at the cursor, which then stands at the value, and whether it has a backslash. One with control characters is
+    /// broken: it may have been one that is known.
     #[inline(always)]
-    fn key(&mut self) -> Parsed<&'a [u8]> {
+    fn key(&mut self) -> Parsed<(&'a [u8], bool)> {
         if self.peek()? != b'"' {
             return self.broken();
         }
         let start = self.at + 1;
         let mut end = find_string_stop::<B>(self.bytes, start);
+        let mut escaped = false;
         while end < self.bytes.len() && self.bytes[end] != b'"' {
-            if self.bytes[end] == b'\n' {
+            if self.bytes[end] == b'\n' || !LENIENT && self.bytes[end] < b' ' {
                 self.at = end;
                 return self.broken();
             }
+            escaped |= self.bytes[end] == b'\\';
             end = find_string_stop_portably(self.bytes, end + 1 + usize::from(self.bytes[end] == b'\\'));
         }
         if end >= self.bytes.len() {
@@ -274,7 +297,19 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
         }
         self.at += 1;
         self.skip_space()?;
-        Ok(&self.bytes[start..end])
+        Ok((&self.bytes[start..end], escaped))
+    }
+
+    /// Whether a value is no id of a process or a thread, though it stands where one should and has no quotes.
+    #[inline(never)]
+    fn is_no_id(&mut self, raw: &[u8]) -> bool {
+        let digits = raw.strip_prefix(b"-").unwrap_or(raw);
+        if digits.first().is_some_and(|d| *d != b'0' || digits.len() == 1) && digits.iter().all(u8::is_ascii_digit) {
+            return false;
+        }
+        let is_json = serde_json::from_slice::<serde_json::Value>(raw);
+        self.met_odd_word |= is_json.is_err();
+        !is_json.is_ok_and(|value| value.is_number())
     }
 
     /// The value at the cursor, which then stands behind it; `number` says whether it is of use as a number.
@@ -297,7 +332,7 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
         let start = self.at;
         self.at += count_number_bytes::<B>(self.bytes, start);
         if !matches!(self.peek()?, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t') {
-            self.word()?;
+            self.word(start)?;
         }
         if self.at == start {
             return self.broken();
@@ -306,16 +341,18 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
         Ok(Value { text: Text::plain(&self.bytes[start..self.at]), is_container: false, number })
     }
 
-    /// Goes to the end of the bare word at the cursor.
+    /// Goes to the end of the bare word that begins at `start` and goes on at the cursor.
     #[cold]
-    fn word(&mut self) -> Parsed<()> {
+    fn word(&mut self, start: usize) -> Parsed<()> {
         loop {
             match self.peek()? {
-                b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t' => return Ok(()),
+                b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t' => break,
                 b'"' | b'{' | b'[' | b':' => return self.broken(),
                 _ => self.at += 1,
             }
         }
+        self.met_odd_word |= !is_known_word(&self.bytes[start..self.at]);
+        Ok(())
     }
 
     /// The string at the cursor.
@@ -478,7 +515,7 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
 
     /// The member of an object whose key is at the cursor: the key and the text of its value.
     pub(super) fn member(&mut self) -> Parsed<(&'a [u8], &'a [u8], usize)> {
-        let key = self.key()?;
+        let (key, _) = self.key()?;
         let start = self.at;
         self.value(false)?;
         Ok((key, &self.bytes[start..self.at], self.at))
@@ -486,7 +523,7 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
 
     /// Whether the cursor is at the member `name` with an array as its value; the place behind the opening bracket.
     pub(super) fn opens_array(&mut self, name: &[u8]) -> Parsed<Option<usize>> {
-        let key = self.key()?;
+        let (key, _) = self.key()?;
         Ok((key == name && self.peek()? == b'[').then_some(self.at + 1))
     }
 }
@@ -584,6 +621,38 @@ mod tests {
         let text = r#"{"ph":"X", cat":"cpu_op","name":"x"}"#;
         assert!(matches!(parse::<false>(text).0, Err(Fail::Broken(_))));
         assert!(matches!(parse::<true>(text).0, Err(Fail::Broken(_))));
+    }
+
+    #[test]
+    fn a_key_that_may_have_been_a_known_one_is_broken_and_one_with_escapes_is_what_they_say() {
+        for (key, broken) in [("d\u{1}r", true), ("d\u{7f}", false), ("d\u{fc}r", false)] {
+            let text = format!(r#"{{"ph":"X","{key}":1,"name":"x"}}"#);
+            assert_eq!(matches!(parse::<false>(&text).0, Err(Fail::Broken(_))), broken, "{key:?}");
+        }
+        let bytes = b"{\"ph\":\"X\",\"d\xf5r\":1}";
+        let mut event = RawEvent::EMPTY;
+        let end = Cursor::<Portable, false>::new(bytes, 0).event(&mut event, &mut Layout::default(), |_| Interest::All);
+        assert!(matches!(end, Err(Fail::Broken(_))));
+        let (_, event) = parse::<false>(r#"{"ph":"X","d\u0075r":1,"args":{"External\u0020id":7,"a\"b":0}}"#);
+        assert_eq!((event.duration, event.args.external_id), (Some(Nanos(1000)), 7));
+    }
+
+    #[test]
+    fn words_that_are_none_and_members_that_are_there_twice_are_marked() {
+        for (text, odd, repeated) in [
+            (r#"{"ph":"X","pid":12x4}"#, true, false),
+            (r#"{"ph":"X","pid":1-2}"#, true, false),
+            (r#"{"ph":"X","tid":007}"#, true, false),
+            (r#"{"ph":"X","zz":troe}"#, true, false),
+            (r#"{"ph":"XX"}"#, true, false),
+            (r#"{"ph":"X","pid":null,"tid":-1,"zz":true,"dur":NaN}"#, false, false),
+            (r#"{"ph":"X","name":"a","pid":1,"name":"b"}"#, false, true),
+            (r#"{"ph":"X","ts":1,"ts":2}"#, false, true),
+        ] {
+            let (end, event) = parse::<false>(text);
+            assert_eq!((end, event.odd_value, event.repeated), (Ok(text.len()), odd, repeated), "{text}");
+        }
+        assert_eq!(parse::<false>(r#"{"pid":12x4,"tid":null}"#).1.pid.raw, b"");
     }
 
     #[test]

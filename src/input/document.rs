@@ -254,10 +254,7 @@ impl<'a> Scanner<'a> {
                     let mut event = RawEvent::EMPTY;
                     let mut cursor = Cursor::<B, false>::new(self.bytes, self.at);
                     match cursor.event(&mut event, &mut self.layout, |event| Decoder::interest(keep, event)) {
-                        Ok(end) => {
-                            self.decoder.push(&event, self.at);
-                            self.at = end;
-                        }
+                        Ok(end) => self.push(&event, end),
                         Err(Fail::NeedMore) if self.waits() => return,
                         Err(_) => {
                             if !self.broken_event(bare) {
@@ -267,11 +264,15 @@ impl<'a> Scanner<'a> {
                     }
                 }
                 b',' => self.at += 1,
-                b']' => {
-                    self.at += 1;
-                    self.place = if bare { Place::End } else { Place::Members };
-                    return;
-                }
+                b']' => match self.behind_bracket() {
+                    None if self.waits() => return,
+                    Some(b'{') => self.stray_bracket(),
+                    _ => {
+                        self.at += 1;
+                        self.place = if bare { Place::End } else { Place::Members };
+                        return;
+                    }
+                },
                 // The outer object ends without the array's bracket; unless events follow.
                 b'}' if !bare && self.bytes[self.at + 1..].iter().all(|b| is_space(*b)) => {
                     if self.last {
@@ -285,6 +286,31 @@ impl<'a> Scanner<'a> {
                 }
             }
         }
+    }
+
+    /// Adds the event from the cursor to `end`, and goes there.
+    #[inline(always)]
+    fn push(&mut self, event: &RawEvent<'_>, end: usize) {
+        if event.phase == 0 {
+            let is_empty = self.bytes[self.at + 1..end - 1].iter().all(|byte| is_space(*byte));
+            self.decoder.stranger(is_empty, self.at);
+        } else {
+            self.decoder.push(event, self.at);
+        }
+        self.at = end;
+    }
+
+    /// The first byte behind the bracket at the cursor that is neither a space nor a comma, if that is at hand.
+    fn behind_bracket(&self) -> Option<u8> {
+        self.bytes[self.at + 1..].iter().copied().find(|byte| !is_space(*byte) && *byte != b',')
+    }
+
+    /// The list of events seems to end, and yet an object follows, as nowhere behind a list of events.
+    #[cold]
+    fn stray_bracket(&mut self) {
+        let message = "text between events; passed over";
+        self.decoder.note("rubbish", Severity::Loss, self.at, message);
+        self.at += 1;
     }
 
     /// Reads the event at the cursor, which is no JSON, as far as it can be. `false` if more bytes are needed or the
@@ -301,8 +327,7 @@ impl<'a> Scanner<'a> {
                     self.at,
                     "events that are no JSON, repaired: a string ends where the next key shows it",
                 );
-                self.decoder.push(&event, self.at);
-                self.at = end;
+                self.push(&event, end);
                 return true;
             }
             Err(Fail::NeedMore) if self.waits() => return false,

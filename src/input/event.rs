@@ -4,6 +4,7 @@
 //! [cursor](super::cursor)'s business, what the fields mean [`super::pytorch`]'s.
 
 use super::layout::PassageId;
+use super::text;
 use crate::units::Nanos;
 
 /// A string or number as it stands in the file.
@@ -36,6 +37,8 @@ pub(super) struct RawEvent<'a> {
     pub(super) duration: Option<Nanos>,
     /// Whether a value of a known key could not be understood.
     pub(super) odd_value: bool,
+    /// Whether there are two names, times or durations.
+    pub(super) repeated: bool,
     pub(super) args: Args<'a>,
     /// The passage that all the operator's inputs stand in: equal passages hold equal inputs.
     pub(super) inputs: PassageId,
@@ -69,6 +72,9 @@ pub(super) struct Args<'a> {
 }
 
 impl RawEvent<'_> {
+    /// The phase of an event whose phase is no single character.
+    pub(super) const NO_PHASE: u8 = b'?';
+
     pub(super) const EMPTY: Self = {
         let none = Text { raw: &[], escaped: false, irregular: false };
         Self {
@@ -80,6 +86,7 @@ impl RawEvent<'_> {
             time: None,
             duration: None,
             odd_value: false,
+            repeated: false,
             args: Args {
                 external_id: 0,
                 correlation: 0,
@@ -186,10 +193,27 @@ impl<'a> Value<'a> {
         if self.is_container { Text::default() } else { self.text }
     }
 
-    /// The text of an array, brackets and all; nothing for any other value.
+    /// The text of an array, brackets and all; nothing, and odd, for anything else.
     #[inline(always)]
-    fn as_array(&self) -> &'a [u8] {
-        if self.text.raw.first() == Some(&b'[') && self.is_container { self.text.raw } else { &[] }
+    fn as_array(&self, odd: &mut bool) -> &'a [u8] {
+        if self.text.raw.first() == Some(&b'[') && self.is_container {
+            return self.text.raw;
+        }
+        *odd |= !is_nothing(self.text.raw);
+        &[]
+    }
+
+    /// A phase, which is one character; [`RawEvent::NO_PHASE`], and odd, for anything else.
+    #[inline(always)]
+    fn phase(&self, odd: &mut bool) -> u8 {
+        match self.as_text().raw {
+            [phase] => *phase,
+            [] if !self.is_container => 0,
+            _ => {
+                *odd = true;
+                RawEvent::NO_PHASE
+            }
+        }
     }
 
     /// A time in microseconds, written as a number or as a string; `None`, and odd, for anything else.
@@ -331,6 +355,19 @@ impl Field {
         )
     }
 
+    /// The field that a key with escapes names.
+    #[cold]
+    pub(super) fn of_escaped(key: &[u8], in_args: bool) -> Self {
+        let (key, _) = text::decode(key, true);
+        if in_args { Self::of_argument(key.as_bytes()) } else { Self::of_event(key.as_bytes()) }
+    }
+
+    /// Whether its value is the id of a process or a thread, a number or a string.
+    #[inline(always)]
+    pub(super) fn is_id(self) -> bool {
+        matches!(self, Self::Pid | Self::Tid)
+    }
+
     /// Whether most events have the same value as those before.
     pub(super) fn repeats(self) -> bool {
         matches!(
@@ -378,20 +415,29 @@ impl<'a> RawEvent<'a> {
     pub(super) fn set(&mut self, field: Field, value: &Value<'a>) {
         let (args, odd) = (&mut self.args, &mut self.odd_value);
         match field {
-            Field::Phase => self.phase = value.as_text().raw.first().copied().unwrap_or(0),
+            Field::Phase => self.phase = value.phase(odd),
             Field::Category => self.category = value.as_text(),
-            Field::Name => self.name = Some(value.as_text()),
+            Field::Name => {
+                self.repeated |= self.name.is_some();
+                self.name = Some(value.as_text());
+            }
             Field::Pid => self.pid = value.as_text(),
             Field::Tid => self.tid = value.as_text(),
-            Field::Time => self.time = value.micros(odd),
-            Field::Duration => self.duration = value.micros(odd),
+            Field::Time => {
+                self.repeated |= self.time.is_some();
+                self.time = value.micros(odd);
+            }
+            Field::Duration => {
+                self.repeated |= self.duration.is_some();
+                self.duration = value.micros(odd);
+            }
             Field::ExternalId => args.external_id = value.integer(odd).unwrap_or(0),
             Field::Correlation => args.correlation = value.integer(odd).unwrap_or(0),
             Field::Sequence => args.sequence = value.integer(odd).unwrap_or(-1),
             Field::ForwardThread => args.forward_thread = value.integer(odd).unwrap_or(0),
-            Field::InputDims => args.input_dims = value.as_array(),
-            Field::InputTypes => args.input_types = value.as_array(),
-            Field::ConcreteInputs => args.concrete_inputs = value.as_array(),
+            Field::InputDims => args.input_dims = value.as_array(odd),
+            Field::InputTypes => args.input_types = value.as_array(odd),
+            Field::ConcreteInputs => args.concrete_inputs = value.as_array(odd),
             Field::CallStack => args.call_stack = value.as_text(),
             Field::PythonId => args.python_id = value.integer(odd).unwrap_or(0),
             Field::PythonParent => args.python_parent = value.integer(odd).unwrap_or(0),
@@ -407,9 +453,19 @@ impl<'a> RawEvent<'a> {
             Field::TotalAllocated => args.total_allocated = value.integer(odd).unwrap_or(-1),
             Field::TotalReserved => args.total_reserved = value.integer(odd).unwrap_or(-1),
             Field::Label => args.label = value.as_text(),
-            Field::Args | Field::Unknown => {}
+            // Only where they are no object.
+            Field::Args => *odd |= !is_nothing(value.text.raw),
+            Field::Unknown => {}
         }
     }
+}
+
+/// Whether a bare word is one that exporters write: JSON's own, what they write for numbers that are none, or a number.
+#[cold]
+pub(super) fn is_known_word(word: &[u8]) -> bool {
+    matches!(word, b"true" | b"false")
+        || is_nothing(word)
+        || serde_json::from_slice::<serde::de::IgnoredAny>(word).is_ok()
 }
 
 /// Whether the text says that there is no value.

@@ -133,8 +133,8 @@ impl Decoder {
                 Class::Other => false,
             },
             b'i' | b'I' | b'n' => keep.memory,
-            b'M' => true,
-            _ => false,
+            // Flows are not held, but read: what is skipped may be half of one and half of an event that is held.
+            _ => true,
         };
         if wanted { Interest::All } else { Interest::None }
     }
@@ -142,12 +142,12 @@ impl Decoder {
     /// Adds an event that begins at byte `at` of the batch.
     #[inline(always)]
     pub(super) fn push(&mut self, event: &RawEvent<'_>, at: usize) {
-        if event.phase == 0 {
-            return self.stranger(event, at);
-        }
         self.builder.count_event();
         if event.odd_value {
             self.note("odd-value", Severity::Warning, at, "numbers that are none or too large; taken as not given");
+        }
+        if event.repeated {
+            self.repeated(at);
         }
         match event.phase {
             b'X' => match class(event) {
@@ -165,10 +165,15 @@ impl Decoder {
     }
 
     #[cold]
-    fn stranger(&mut self, event: &RawEvent<'_>, at: usize) {
-        // `{}` closes the list of some exporters.
-        let empty = event.name.is_none() && event.time.is_none() && event.pid.raw.is_empty();
-        if !empty || !event.category.raw.is_empty() {
+    fn repeated(&mut self, at: usize) {
+        let message = "events with two names, times or durations, as where two run into one; the last counts";
+        self.note("repeated-key", Severity::Warning, at, message);
+    }
+
+    /// Counts an object among the events that is none. `{}` closes the list of some exporters.
+    #[cold]
+    pub(super) fn stranger(&mut self, is_empty: bool, at: usize) {
+        if !is_empty {
             self.note("not-an-event", Severity::Warning, at, "objects among the events without a phase (ph); left out");
         }
         self.strangers += 1;
@@ -188,7 +193,7 @@ impl Decoder {
             self.note("event-without-time", Severity::Loss, at, "events without a readable time (ts); left out");
             return None;
         };
-        let duration = event.duration.unwrap_or(Nanos::ZERO);
+        let duration = event.duration.unwrap_or_else(|| self.no_duration(at));
         if start == Nanos::ZERO {
             self.at_zero(at);
         }
@@ -196,6 +201,13 @@ impl Decoder {
             self.note("negative-duration", Severity::Warning, at, "negative durations; taken as 0");
         }
         Some((start, duration.max(Nanos::ZERO)))
+    }
+
+    #[cold]
+    fn no_duration(&mut self, at: usize) -> Nanos {
+        let message = "events without a readable duration (dur); taken as 0";
+        self.note("event-without-duration", Severity::Warning, at, message);
+        Nanos::ZERO
     }
 
     #[cold]
@@ -317,10 +329,13 @@ impl Decoder {
             self.at_zero(at);
         }
         let args = &event.args;
+        let Some(bytes) = args.memory_bytes else {
+            return self.note("memory-without-bytes", Severity::Loss, at, "memory events without a size; left out");
+        };
         if out_of_memory {
             let row = OutOfMemory {
                 time,
-                bytes: Bytes(args.memory_bytes.unwrap_or(0)),
+                bytes: Bytes(bytes),
                 device: self.device(event),
                 thread: self.thread(event),
                 total_allocated: Bytes(args.total_allocated),
@@ -329,9 +344,9 @@ impl Decoder {
             };
             return self.builder.push_out_of_memory(row);
         }
-        let Some(bytes) = args.memory_bytes else {
-            return self.note("memory-without-bytes", Severity::Loss, at, "memory events without a size; left out");
-        };
+        if args.total_allocated < 0 {
+            self.builder.note_no_total(self.base + at as u64);
+        }
         let row = MemoryEvent {
             time,
             bytes: Bytes(bytes),
@@ -349,6 +364,7 @@ impl Decoder {
     fn metadata(&mut self, event: &RawEvent<'_>, at: usize) {
         let label = event.args.label;
         match event.name.map(|n| n.raw) {
+            _ if label.raw.is_empty() => {}
             Some(b"process_name") => {
                 let (pid, name) = (self.plain(event.pid), self.text(label, at));
                 let name = self.builder.str(name).to_owned();
@@ -480,14 +496,32 @@ impl Decoder {
 
     fn new_detail(&mut self, event: &RawEvent<'_>, at: usize) -> DetailId {
         let args = &event.args;
-        let json = |raw| Text { raw, escaped: false, irregular: false };
         let detail = Detail {
-            input_dims: self.text(json(args.input_dims), at),
-            input_types: self.text(json(args.input_types), at),
-            concrete_inputs: self.text(json(args.concrete_inputs), at),
+            input_dims: self.inputs(args.input_dims, at),
+            input_types: self.inputs(args.input_types, at),
+            concrete_inputs: self.inputs(args.concrete_inputs, at),
             call_stack: self.text(args.call_stack, at),
         };
         self.builder.detail(detail)
+    }
+
+    /// The id of what an operator was called with, as JSON. The cursor only looked for its end.
+    #[inline(always)]
+    fn inputs(&mut self, json: &[u8], at: usize) -> StrId {
+        if let Some(known) = self.builder.find(json) {
+            return known;
+        }
+        if serde_json::from_slice::<serde::de::IgnoredAny>(json).is_err() {
+            self.odd_inputs(at);
+            return StrId::EMPTY;
+        }
+        self.new_text(Text::plain(json), at)
+    }
+
+    #[cold]
+    fn odd_inputs(&mut self, at: usize) {
+        let message = "shapes, types or constants of inputs that are no JSON; taken as not given";
+        self.note("odd-inputs", Severity::Warning, at, message);
     }
 
     /// Objects among the events that were no events.

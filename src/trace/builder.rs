@@ -37,6 +37,8 @@ pub struct TraceBuilder {
     kept: Keep,
     /// Place of the first event at time 0 in the input.
     first_at_zero: Option<u64>,
+    /// How many allocations and frees came without the allocator's totals, and where the first stands.
+    without_totals: (u64, Option<u64>),
 }
 
 type ThreadKey = (StrId, StrId);
@@ -113,6 +115,7 @@ impl TraceBuilder {
             diagnostics: Diagnostics::default(),
             kept,
             first_at_zero: None,
+            without_totals: (0, None),
         };
         builder.detail(Detail::NONE);
         builder.stacks.values.push(StackNode { parent: StackId::NONE, frame: StrId::EMPTY });
@@ -229,6 +232,13 @@ impl TraceBuilder {
         self.first_at_zero.get_or_insert(offset);
     }
 
+    /// Tells where an allocation or a free without the allocator's totals stands in the input, in case that others have
+    /// them.
+    pub(crate) fn note_no_total(&mut self, offset: u64) {
+        self.without_totals.0 += 1;
+        self.without_totals.1.get_or_insert(offset);
+    }
+
     /// How many events were counted.
     pub(crate) fn events(&self) -> u64 {
         self.events
@@ -307,11 +317,14 @@ impl TraceBuilder {
         }
         self.diagnostics.append(next.diagnostics);
         self.first_at_zero = self.first_at_zero.or(next.first_at_zero);
+        self.without_totals.0 += next.without_totals.0;
+        self.without_totals.1 = self.without_totals.1.or(next.without_totals.1);
     }
 
     /// The trace: ranges paired, tables in order, names given.
     pub fn finish(mut self) -> Trace {
         let holes = self.find_holes();
+        self.tell_missing_totals();
         if holes.are_there() {
             self.marks.retain(|mark| mark.time() != Nanos::ZERO);
         }
@@ -397,6 +410,16 @@ impl TraceBuilder {
             "events at time 0, long before all others: the profiler had no time for them; left out".into()
         });
         holes
+    }
+
+    /// Counts allocations and frees without totals, where the exporter wrote totals for others.
+    fn tell_missing_totals(&mut self) {
+        let (count, first) = self.without_totals;
+        if count < self.memory.len() as u64 {
+            self.diagnostics.note_many("memory-without-totals", Severity::Warning, count, first, || {
+                "memory events without the allocator's total (Total Allocated), which others have".into()
+            });
+        }
     }
 
     /// Makes one event of each begin and the end that belongs to it: the next one that closes it on its thread.

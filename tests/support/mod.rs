@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a broken fixture ends the test")]
 
 pub mod dump;
+pub mod lenient;
 pub mod slow_reader;
 
 use std::path::{Path, PathBuf};

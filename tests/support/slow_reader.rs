@@ -35,22 +35,27 @@ pub fn read(path: &Path) -> Trace {
 
 /// The trace in this JSON text.
 pub fn read_text(json: &str) -> Trace {
+    try_read_text(json).unwrap()
+}
+
+/// The trace in this text, if it is JSON and a list of objects.
+pub fn try_read_text(json: &str) -> Option<Trace> {
     let mut b = TraceBuilder::new();
     let events: Vec<&RawValue> = match serde_json::from_str::<Object>(json) {
         Ok(document) => {
             read_info(&mut b, &document);
-            serde_json::from_str(document["traceEvents"].get()).unwrap()
+            serde_json::from_str(document.get("traceEvents")?.get()).ok()?
         }
-        Err(_) => serde_json::from_str(json).unwrap(),
+        Err(_) => serde_json::from_str(json).ok()?,
     };
     for event in events {
-        let event: Object = serde_json::from_str(event.get()).unwrap();
-        if !event.is_empty() {
+        let event: Object = serde_json::from_str(event.get()).ok()?;
+        if text(&event, "ph").is_some_and(|phase| !phase.is_empty()) {
             b.count_event();
             read_event(&mut b, &event);
         }
     }
-    b.finish()
+    Some(b.finish())
 }
 
 fn read_info(b: &mut TraceBuilder, document: &Object) {
@@ -74,7 +79,13 @@ fn text(object: &Object, key: &str) -> Option<String> {
 }
 
 fn number<T: std::str::FromStr>(object: &Object, keys: &[&str]) -> Option<T> {
-    keys.iter().find_map(|key| text(object, key)?.parse().ok())
+    keys.iter().find_map(|key| {
+        let text = text(object, key)?;
+        // `1e6` is a whole number too.
+        let whole =
+            || text.parse::<f64>().ok().filter(|n| n.fract() == 0.0 && n.abs() < 9e15)?.to_string().parse().ok();
+        text.parse().ok().or_else(whole)
+    })
 }
 
 fn read_event(b: &mut TraceBuilder, event: &Object) {
@@ -85,6 +96,7 @@ fn read_event(b: &mut TraceBuilder, event: &Object) {
     let time = text(event, "ts").and_then(|t| Nanos::from_micros(t.as_bytes()));
     let duration = text(event, "dur").and_then(|t| Nanos::from_micros(t.as_bytes()));
     if (name == "[memory]" || name == "[OutOfMemory]")
+        && matches!(phase.as_str(), "i" | "I" | "n" | "X")
         && let (Some(time), Some(bytes)) = (time, number(&args, &["Bytes"]))
     {
         read_memory(b, &name, (&pid, &tid), time, Bytes(bytes), &args);
@@ -217,9 +229,9 @@ fn op(
     })
 }
 
-/// A value as its JSON text.
+/// A list as its JSON text.
 fn json(b: &mut TraceBuilder, args: &Object, keys: &[&str]) -> StrId {
-    let found = keys.iter().find_map(|key| args.get(*key));
+    let found = keys.iter().find_map(|key| args.get(*key)).filter(|raw| raw.get().starts_with('['));
     found.map_or(StrId::EMPTY, |raw| b.intern(raw.get()))
 }
 
