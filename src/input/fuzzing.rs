@@ -79,7 +79,7 @@ pub fn gunzip(file: &[u8], feed: usize, room: usize, limit: usize) -> (Vec<u8>, 
     while data.len() < limit {
         match reader.fill(&mut block) {
             Ok(read) => {
-                holds &= verifier.check(&block).is_none();
+                holds &= verifier.check(&block).is_empty();
                 data.extend_from_slice(block.data());
                 match reader.ending() {
                     _ if read > 0 => {}

@@ -95,7 +95,7 @@ fn read_in_batches(mut source: Source, options: &ReadOptions, batch: usize, leve
     let mut first = Block::new(batch);
     source.fill(&mut first)?;
     if pickle::is_pickle(first.data()) {
-        return snapshot::read(source.into_read(first), options);
+        return snapshot::read(source.into_read(first)?, options);
     }
     pipeline::read(first, source, level, options.keep, options.threads())
 }
@@ -119,7 +119,7 @@ pub(crate) mod bench {
         loop {
             let n = reader.fill(&mut block).expect("the file can be decoded");
             if verify {
-                assert!(verifier.check(&block).is_none(), "the checksums hold");
+                assert!(verifier.check(&block).is_empty(), "the checksums hold");
             }
             if n == 0 {
                 return size;

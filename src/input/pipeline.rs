@@ -80,6 +80,8 @@ struct Joiner {
     level: Level,
     keep: Keep,
     verifier: Verifier,
+    /// What the checksums tell, apart from what events do: blocks end elsewhere than batches.
+    mismatches: Diagnostics,
     rows: TraceBuilder,
     place: Place,
     /// Bytes that were not decided yet, and where they begin.
@@ -98,6 +100,7 @@ impl Joiner {
             level,
             keep,
             verifier: Verifier::default(),
+            mismatches: Diagnostics::default(),
             rows: TraceBuilder::with_keep(keep),
             place: Place::Start,
             pending: Vec::new(),
@@ -111,14 +114,8 @@ impl Joiner {
 
     /// Adds the next batch, and what a worker made of it if one has.
     fn join(&mut self, batch: &Batch, scanned: Option<Scanned>) -> Result<()> {
-        if let Some(mismatch) = self.verifier.check(&batch.block) {
-            let offset = Some(batch.offset);
-            self.rows.diagnostics_mut().note("gzip-checksum", Severity::Loss, offset, || {
-                format!(
-                    "the checksum of the gzip stream (at byte {} of the file) is not that of its data: the file is damaged",
-                    mismatch.offset
-                )
-            });
+        for mismatch in self.verifier.check(&batch.block) {
+            self.mismatches.note("gzip-checksum", Severity::Loss, Some(mismatch.data_offset), || mismatch.to_string());
         }
         if let Some(scanned) = scanned
             && self.holds(&scanned)
@@ -187,6 +184,7 @@ impl Joiner {
         if self.rows.events() == 0 && (self.strangers > 0 || rubbish) {
             return Err(Error::format(TRACE, "an array of other things"));
         }
+        self.rows.diagnostics_mut().append(self.mismatches);
         self.rows.diagnostics_mut().append(source);
         if !loss && !matches!(self.place, Place::End) {
             let end = self.pending_offset;

@@ -3,7 +3,7 @@
 //! Gzip is known by its first bytes, never by a name: PyTorch itself writes plain JSON into files named `.gz`. What ends
 //! too early or goes wrong later is a diagnostic; what was whole before it stands.
 
-use super::inflate::{Block, Ending, GzipReader, InflateError};
+use super::inflate::{Block, Ending, GzipReader, InflateError, Verifier};
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace::{Diagnostics, Severity};
 use std::fs::File;
@@ -133,22 +133,37 @@ impl Source {
     }
 
     /// The bytes as a stream, from those of `first` on.
-    pub(super) fn into_read(self, first: Block) -> impl Read {
-        Stream { source: self, block: first, at: 0 }
+    /// They end in an error where the file is damaged: such formats are of no use in part.
+    pub(super) fn into_read(self, first: Block) -> Result<impl Read> {
+        let mut stream = Stream { source: self, verifier: Verifier::default(), block: first, at: 0 };
+        stream.verify()?;
+        Ok(stream)
     }
 }
 
 /// A [`Source`] as a stream of bytes, for formats that are not cut into batches.
 struct Stream {
     source: Source,
+    verifier: Verifier,
     block: Block,
     at: usize,
+}
+
+impl Stream {
+    /// Holds the block against the checksums of the file.
+    fn verify(&mut self) -> io::Result<()> {
+        match self.verifier.check(&self.block).first() {
+            Some(mismatch) => Err(io::Error::new(io::ErrorKind::InvalidData, mismatch.to_string())),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.at == self.block.data().len() {
             self.source.fill(&mut self.block).map_err(io::Error::other)?;
+            self.verify()?;
             self.at = 0;
         }
         let rest = &self.block.data()[self.at..];
@@ -156,5 +171,37 @@ impl Read for Stream {
         buffer[..n].copy_from_slice(&rest[..n]);
         self.at += n;
         Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use std::io::Write;
+
+    fn read(file: Vec<u8>) -> Result<Vec<u8>> {
+        let mut source = Source::new(Box::new(io::Cursor::new(file)), u64::MAX, None)?;
+        let mut first = Block::new(4096);
+        source.fill(&mut first)?;
+        let mut data = Vec::new();
+        source.into_read(first)?.read_to_end(&mut data)?;
+        Ok(data)
+    }
+
+    #[test]
+    fn a_stream_whose_checksum_is_wrong_ends_in_an_error() {
+        for size in [100, 100_000] {
+            let data: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
+            let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+            gzip.write_all(&data).unwrap();
+            let mut file = gzip.finish().unwrap();
+            assert_eq!(read(file.clone()).unwrap(), data);
+            let trailer = file.len() - 8;
+            file[trailer] ^= 1;
+            let error = read(file).unwrap_err().to_string();
+            assert!(error.contains(&format!("checksum of the gzip stream (at byte {trailer} of the file)")), "{error}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The gzip format (RFC 1952) around DEFLATE: members, checksums, and what may follow them.
 
+use std::fmt;
 use std::io::{self, Read};
 
 use super::crc32::crc32;
@@ -373,6 +374,8 @@ fn header_fields(bytes: &[u8], flags: u8) -> Option<Result<usize, Corrupt>> {
 pub(crate) struct Mismatch {
     /// Compressed bytes from the start of the file to the member's trailer.
     pub(crate) offset: u64,
+    /// Bytes of data before the member's.
+    pub(crate) data_offset: u64,
     /// The CRC-32 in the trailer.
     pub(crate) stored_crc: u32,
     /// The CRC-32 of the data.
@@ -383,34 +386,50 @@ pub(crate) struct Mismatch {
     pub(crate) actual_size: u32,
 }
 
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.offset;
+        write!(
+            f,
+            "the checksum of the gzip stream (at byte {at} of the file) is not that of its data: the file is damaged"
+        )
+    }
+}
+
 /// Checks the data of a file against the checksums of its members.
 #[derive(Debug, Default)]
 pub(crate) struct Verifier {
     crc: u32,
     size: u32,
+    /// Bytes of data before the member at hand.
+    data_offset: u64,
+    /// Bytes of data so far.
+    total: u64,
 }
 
 impl Verifier {
     /// Takes in the next block. All blocks of a file must come, in their order.
     ///
-    /// Returns the first member ending in this block that is not what it should be.
-    pub(crate) fn check(&mut self, block: &Block) -> Option<Mismatch> {
+    /// Returns the members ending in this block that are not what they should be.
+    pub(crate) fn check(&mut self, block: &Block) -> Vec<Mismatch> {
         let data = block.data();
         let mut start = 0;
-        let mut found = None;
+        let mut found = Vec::new();
         for end in &block.member_ends {
             self.take_in(&data[start..end.at]);
             start = end.at;
-            let Self { crc, size } = std::mem::take(self);
-            if (crc, size) != (end.crc, end.size) && found.is_none() {
-                found = Some(Mismatch {
+            let Self { crc, size, data_offset, total } = *self;
+            if (crc, size) != (end.crc, end.size) {
+                found.push(Mismatch {
                     offset: end.offset,
+                    data_offset,
                     stored_crc: end.crc,
                     actual_crc: crc,
                     stored_size: end.size,
                     actual_size: size,
                 });
             }
+            *self = Self { data_offset: total, total, ..Self::default() };
         }
         self.take_in(&data[start..]);
         found
@@ -418,6 +437,7 @@ impl Verifier {
 
     fn take_in(&mut self, data: &[u8]) {
         self.crc = crc32(self.crc, data);
+        self.total += data.len() as u64;
         // Both the trailer's size and this one count modulo 2^32.
         self.size = self.size.wrapping_add(data.len() as u32);
     }
