@@ -153,7 +153,9 @@ fn elements(xml: &str) -> BTreeSet<String> {
 fn check(format: &str, text: &str, tame: &str) {
     match format {
         "csv" => {
-            assert!(!text.replace("\r\n", "\n").contains(acts));
+            // Records end with both; whatever else stands for itself.
+            let text = &text.replace("\r\n", "\n");
+            assert!(!text.contains(acts));
             for field in fields(text) {
                 let dangerous = field.starts_with(['=', '+', '-', '@', '\t', '\r']);
                 assert!(!dangerous || field.parse::<f64>().is_ok(), "{field:?}");
@@ -222,4 +224,65 @@ fn no_name_acts_through_any_format_of_any_command() {
         }
     }
     assert!(written > 100, "only {written} formats of commands were written");
+}
+
+/// What stands beside a trace: logs of nvidia-smi and a recording of memory_profiler, of the time of a trace.
+fn logs(name: impl Fn(&str) -> String) -> [String; 3] {
+    let mut gpu = "timestamp, index, name, memory.total [MiB], memory.used [MiB]\n".to_owned();
+    let mut apps = "timestamp, gpu_uuid, pid, process_name, used_gpu_memory [MiB]\n".to_owned();
+    let mut host = format!("CMDLINE {}\n", name("command"));
+    // A line is a record, a comma a column and a blank a field in these files.
+    let [card, program] = ["card", "program"].map(|what| name(what).replace(['\n', '\r', ','], ";"));
+    let [function, child] = ["function", "child"].map(|what| name(what).replace(char::is_whitespace, ";"));
+    for i in 0..10 {
+        gpu.push_str(&format!("2026/12/01 03:08:2{i}.000, 0, {card}, 1000 MiB, {i} MiB\n"));
+        apps.push_str(&format!("2026/12/01 03:08:2{i}.000, GPU-1, 7, {program}, {i} MiB\n"));
+        let time = 1_796_094_500 + i;
+        host.push_str(&format!("MEM {i}.0 {time}.0\nCHLD {child} 1.0 {time}.0\n"));
+        host.push_str(&format!("FUNC {function}{i} 1.0 {time}.0 2.0 {time}.9\n"));
+    }
+    [gpu, apps, host]
+}
+
+#[test]
+fn no_name_of_a_log_beside_a_trace_acts_either() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = |prefix: &str, name: &dyn Fn(&str) -> String| {
+        let mut texts = logs(name).to_vec();
+        let wall_clock = "{\"baseTimeNanoseconds\":1796094500000000000,";
+        texts.push(trace(|i, what| format!("{}{i}", name(what))).replacen('{', wall_clock, 1));
+        let write = |(i, text): (usize, String)| {
+            let path = folder.path().join(format!("{prefix}{i}"));
+            fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        texts.into_iter().enumerate().map(write).collect::<Vec<String>>()
+    };
+    let hostile = files("=x<b>|\x1b[2J", &|what| format!("<script>{what}{PAYLOAD}"));
+    let tame = files("tame", &|what| what.to_owned());
+    for format in FORMATS {
+        let run = |files: &[String], command: usize| {
+            let [gpu, apps, host, trace] = [0, 1, 2, 3].map(|i| files[i].as_str());
+            let args: &[&str] = match command {
+                0 => &["timeline", trace, "--mprof", host, "--smi", gpu, apps],
+                1 => &["reconcile", trace, "--smi", gpu, apps],
+                2 => &["smi", gpu, apps],
+                3 => &["timeline", host],
+                _ => &["peak", host],
+            };
+            tracetool(&[args, &["--format", format.name]].concat())
+        };
+        for command in 0..5 {
+            let (output, tame) = (run(&hostile, command), run(&tame, command));
+            let context = format!("{command} --format {}: {}", format.name, String::from_utf8_lossy(&output.stderr));
+            assert_eq!(output.status.code(), tame.status.code(), "{context}");
+            assert!(!String::from_utf8_lossy(&output.stderr).contains(acts), "{context}");
+            let text = String::from_utf8(output.stdout).unwrap();
+            let no_table = ["torch", "github", "junit", "folded"].contains(&format.name);
+            assert!(no_table || format.name == "svg" || !text.is_empty(), "{context}");
+            let checked =
+                std::panic::catch_unwind(|| check(format.name, &text, &String::from_utf8_lossy(&tame.stdout)));
+            assert!(text.is_empty() || checked.is_ok(), "{context}\n{text}");
+        }
+    }
 }

@@ -8,6 +8,15 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+const THREEWAY: [&str; 6] = [
+    "testdata/threeway.pt.trace.json.gz",
+    "--snapshot",
+    "testdata/threeway.snapshot.pickle.gz",
+    "--smi",
+    "testdata/threeway.smi_gpu.csv",
+    "testdata/threeway.smi_apps.csv",
+];
+
 fn run(command: &str, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tracetool")).arg(command).args(args).output().unwrap()
 }
@@ -33,6 +42,7 @@ fn the_pictures_of_the_documentation_are_what_the_binary_writes() {
     for (name, now) in [
         ("gpt_naive", timeline("gpt_naive")),
         ("gpt_flash", timeline("gpt_flash")),
+        ("threeway", written(&THREEWAY, "all.svg")),
         ("segments", written_by("segments", &["testdata/gpt_snapshot.snapshot.pickle.gz"], "segments.svg")),
     ] {
         let kept = format!("docs/{name}.svg");

@@ -90,7 +90,7 @@ fn the_card_is_accounted_for_within_one_sample() {
     let mut run = read("pt.trace.json.gz");
     run.extend(&read("snapshot.pickle.gz"));
     assert_eq!(run.pid, Some(575));
-    let cards = cards(&log, Some(&run));
+    let cards = cards(&log, Some(&run), None);
     let [card] = cards.as_slice() else { panic!("one card, found {}", cards.len()) };
     assert_eq!(card.part_names(&log)[3], "python3 (pid 595)");
     let peak = card.peak().unwrap();

@@ -8,8 +8,9 @@
 //! states from the sample before to the one after, the one counts with which it changes least.
 
 use super::allocations::Allocations;
-use super::timeline::{DeviceTimeline, PeakMark, Point, Series, Timeline, Unattributed};
-use crate::trace::smi::SmiLog;
+use super::samples::{usual_step, with_end};
+use super::timeline::{DeviceTimeline, Measure, Point, Timeline, Unattributed};
+use crate::trace::smi::{GpuSample, SmiLog};
 use crate::trace::{Device, Trace};
 use crate::units::{Bytes, Nanos};
 use serde::Serialize;
@@ -46,9 +47,8 @@ impl RunMemory {
             run.allocated.push(device.allocated()[i]);
             run.reserved.push(reserved);
         }
-        // Before 2001 is no wall clock.
-        let is_wall_clock = run.time.first().is_some_and(|t| t.0 > 1_000_000_000_000_000_000);
-        is_wall_clock.then_some(run)
+        let is_wall_clock = device.time().first().is_some_and(|time| trace.is_wall_clock(*time));
+        (is_wall_clock && !run.time.is_empty()).then_some(run)
     }
 
     /// The process whose operators the trace holds most of, by its number.
@@ -92,6 +92,8 @@ pub struct CardMoment {
     pub time_ns: Nanos,
     /// Memory in use as nvidia-smi last said, if it has.
     pub used_bytes: Option<Bytes>,
+    /// Memory free as nvidia-smi last said, else what of the card is not in use.
+    pub free_bytes: Option<Bytes>,
     /// Tensors of the profiled process.
     pub tensor_bytes: Bytes,
     /// What its allocator keeps beyond them.
@@ -134,12 +136,13 @@ pub struct Card {
     pub moments: Vec<CardMoment>,
 }
 
-/// Each card that the logs saw, with the run on the one that it used.
-pub fn cards(log: &SmiLog, run: Option<&RunMemory>) -> Vec<Card> {
-    (0..log.gpus.len()).filter_map(|gpu| card(log, gpu, run)).collect()
+/// Each card that the logs saw, with the run on the one that it used. In the window, where there is one, the changes of
+/// the allocator's memory between samples are kept as finely as a picture of it shows.
+pub fn cards(log: &SmiLog, run: Option<&RunMemory>, window: Option<(Nanos, Nanos)>) -> Vec<Card> {
+    (0..log.gpus.len()).filter_map(|gpu| card(log, gpu, run, window)).collect()
 }
 
-fn card(log: &SmiLog, gpu: usize, run: Option<&RunMemory>) -> Option<Card> {
+fn card(log: &SmiLog, gpu: usize, run: Option<&RunMemory>, window: Option<(Nanos, Nanos)>) -> Option<Card> {
     let processes: Vec<usize> = (0..log.processes.len()).filter(|p| log.processes[*p].gpu == gpu).collect();
     let on_card = |run: &&RunMemory| match (run.gpu_index, log.gpus[gpu].index) {
         (Some(ours), Some(theirs)) if log.gpus.len() > 1 => ours == theirs,
@@ -153,7 +156,7 @@ fn card(log: &SmiLog, gpu: usize, run: Option<&RunMemory>) -> Option<Card> {
     let samples = samples(log, gpu, &processes);
     let times: Vec<Nanos> = samples.iter().map(|m| m.time_ns).collect();
     let moments = match run {
-        Some(run) => with_changes(samples, run),
+        Some(run) => with_changes(samples, run, window),
         None => samples,
     };
     let told = times.iter().map(|time| moments.partition_point(|m| m.time_ns < *time)).collect();
@@ -164,39 +167,28 @@ fn card(log: &SmiLog, gpu: usize, run: Option<&RunMemory>) -> Option<Card> {
     (!card.moments.is_empty()).then_some(card)
 }
 
-/// The usual time from one sample to the next.
-fn step(times: impl Iterator<Item = Nanos>) -> Option<Nanos> {
-    let times: Vec<Nanos> = times.collect();
-    let mut steps: Vec<Nanos> = times.windows(2).map(|w| w[1] - w[0]).filter(|s| *s > Nanos::ZERO).collect();
-    steps.sort_unstable();
-    steps.get(steps.len() / 2).copied()
-}
-
 /// The usual time between samples of the card, or of its processes if that is longer.
 fn period(log: &SmiLog, gpu: usize) -> Nanos {
     let cards = log.gpu_samples.iter().filter(|s| s.gpu == gpu).map(|s| s.time);
     let processes = log.process_samples.iter().filter(|s| log.processes[s.process].gpu == gpu).map(|s| s.time);
-    step(cards).max(step(processes)).unwrap_or_default()
+    usual_step(cards).max(usual_step(processes)).unwrap_or_default()
 }
 
 /// The states of a card as samples told them, by time.
 fn samples(log: &SmiLog, gpu: usize, processes: &[usize]) -> Vec<CardMoment> {
     enum Told {
-        Used(Bytes),
+        Used(Bytes, Option<Bytes>),
         Process(usize, Bytes),
     }
     let mut told: Vec<(Nanos, Told)> = Vec::new();
     let used = log.gpu_samples.iter().filter(|s| s.gpu == gpu);
-    told.extend(used.filter_map(|s| Some((s.time, Told::Used(s.used?)))));
+    // Without a column for what is free it is all but what is used; nvidia-smi counts what the driver keeps as neither.
+    let free = |s: &GpuSample| s.free.or_else(|| Some(log.gpus[gpu].total? - s.used?));
+    told.extend(used.filter_map(|s| Some((s.time, Told::Used(s.used?, free(s))))));
     for (place, process) in processes.iter().enumerate() {
         let own = log.process_samples.iter().filter(|s| s.process == *process);
-        let seen: Vec<(Nanos, Bytes)> = own.filter_map(|s| Some((s.time, s.used?))).collect();
-        told.extend(seen.iter().map(|(time, bytes)| (*time, Told::Process(place, *bytes))));
-        // It is gone a sample after it was last seen.
-        if let Some((last, _)) = seen.last() {
-            let step = step(seen.iter().map(|(time, _)| *time)).unwrap_or(Nanos(1_000_000_000));
-            told.push((*last + step, Told::Process(place, Bytes::ZERO)));
-        }
+        let seen = own.filter_map(|s| Some((s.time, s.used?))).collect();
+        told.extend(with_end(seen).map(|(time, bytes)| (time, Told::Process(place, bytes))));
     }
     told.sort_by_key(|(time, _)| *time);
     // What is said after the last sample is only that something ended.
@@ -207,7 +199,7 @@ fn samples(log: &SmiLog, gpu: usize, processes: &[usize]) -> Vec<CardMoment> {
     for (time, told) in told {
         now.time_ns = time;
         match told {
-            Told::Used(bytes) => now.used_bytes = Some(bytes),
+            Told::Used(bytes, free) => (now.used_bytes, now.free_bytes) = (Some(bytes), free),
             Told::Process(place, bytes) => now.process_bytes[place] = bytes,
         }
         match moments.last_mut() {
@@ -222,9 +214,11 @@ fn samples(log: &SmiLog, gpu: usize, processes: &[usize]) -> Vec<CardMoment> {
 const CHANGES: usize = 2000;
 
 /// Moments with those at which the allocator's memory changed in between: of each of many stretches of time the highest.
-fn with_changes(moments: Vec<CardMoment>, run: &RunMemory) -> Vec<CardMoment> {
-    let (Some(first), Some(last)) = (moments.first().cloned(), moments.last().cloned()) else { return moments };
-    let within = run.time.partition_point(|t| *t < first.time_ns)..run.time.partition_point(|t| *t <= last.time_ns);
+fn with_changes(moments: Vec<CardMoment>, run: &RunMemory, window: Option<(Nanos, Nanos)>) -> Vec<CardMoment> {
+    let (Some(first), Some(last)) = (moments.first(), moments.last()) else { return moments };
+    let (first, last) = (first.time_ns, last.time_ns);
+    let (first, last) = window.map_or((first, last), |(start, end)| (first.max(start), last.min(end)));
+    let within = run.time.partition_point(|t| *t < first)..run.time.partition_point(|t| *t <= last);
     let stretch = within.len().div_ceil(CHANGES).max(1);
     let mut changes: Vec<Nanos> = Vec::new();
     for start in within.clone().step_by(stretch) {
@@ -377,51 +371,33 @@ impl Card {
         self.moments.iter().any(|m| m.tensor_bytes > Bytes::ZERO)
     }
 
-    /// The card as a device of a timeline.
-    fn timeline(&self, log: &SmiLog) -> DeviceTimeline {
+    /// The card as a device of a timeline, in the window where there is one.
+    pub fn timeline(&self, log: &SmiLog, window: Option<(Nanos, Nanos)>) -> Option<DeviceTimeline> {
         let gpu = &log.gpus[self.gpu];
-        let names = self.part_names(log);
-        let rows: Vec<Vec<Bytes>> = self.moments.iter().map(|m| self.parts(m)).collect();
-        let total = |m: &CardMoment, row: &[Bytes]| m.used_bytes.unwrap_or_default().max(row.iter().copied().sum());
-        let mut points = Vec::new();
-        let mut peak = (0, Bytes::ZERO);
-        for (i, (m, row)) in self.moments.iter().zip(&rows).enumerate() {
-            let all = total(m, row);
-            if i == 0 || all > peak.1 {
-                peak = (i, all);
-            }
-            let before_trace_bytes = all - row.iter().copied().sum();
-            points.push(Point { time_ns: m.time_ns, allocated_bytes: all, before_trace_bytes, reserved_bytes: None });
-        }
-        let series = names.into_iter().enumerate().map(|(k, key)| Series {
-            key,
-            groups: 1,
-            peak_live_bytes: rows[peak.0][k],
-            most_bytes: rows.iter().map(|row| row[k]).max().unwrap_or_default(),
-        });
+        let state = |moment: &CardMoment| {
+            let row = self.parts(moment);
+            let parts: Bytes = row.iter().copied().sum();
+            let used = moment.used_bytes.unwrap_or_default();
+            // The parts are told at other moments than the whole, and between its samples they may be more.
+            let all = used.max(parts);
+            let point = Point {
+                time_ns: moment.time_ns,
+                allocated_bytes: all,
+                before_trace_bytes: all - parts,
+                reserved_bytes: None,
+                free_bytes: moment.free_bytes.map(|free| (free - (all - used)).max(Bytes::ZERO)),
+            };
+            (point, row)
+        };
         let index = gpu.index.map_or(self.gpu.to_string(), |i| i.to_string());
-        DeviceTimeline {
-            device: match &gpu.name {
-                Some(name) => format!("GPU {index} ({name})"),
-                None => format!("GPU {index}"),
-            },
-            estimated: false,
-            unattributed: Unattributed::NoProcess,
-            capacity_bytes: gpu.total,
-            peak: PeakMark {
-                time_ns: points[peak.0].time_ns,
-                allocated_bytes: points[peak.0].allocated_bytes,
-                before_trace_bytes: points[peak.0].before_trace_bytes,
-                step: None,
-                phase: None,
-                operator: None,
-            },
-            out_of_memory: Vec::new(),
-            out_of_memory_count: 0,
-            series: series.collect(),
-            points,
-            live_bytes: rows.into_iter().flatten().collect(),
-        }
+        let name = match &gpu.name {
+            Some(name) => format!("GPU {index} ({name})"),
+            None => format!("GPU {index}"),
+        };
+        let states = self.moments.iter().map(state).collect();
+        let device = DeviceTimeline::of_states(name, self.part_names(log), states, window)?;
+        let (measure, unattributed) = (Measure::Used, Unattributed::NoProcess);
+        Some(DeviceTimeline { measure, unattributed, capacity_bytes: gpu.total, ..device })
     }
 }
 
@@ -433,7 +409,7 @@ pub fn cards_timeline(log: &SmiLog, cards: &[Card]) -> Timeline {
         trace_start_ns: start,
         start_ns: start,
         end_ns: times().max().unwrap_or_default(),
-        devices: cards.iter().map(|card| card.timeline(log)).collect(),
+        devices: cards.iter().filter_map(|card| card.timeline(log, None)).collect(),
         steps: Vec::new(),
         phases: Vec::new(),
     }

@@ -62,7 +62,8 @@ impl TimelineOptions {
     }
 }
 
-/// Memory over time. All times are of the trace: [`Trace::absolute`] makes Unix times of them.
+/// Memory over time. All times are of one clock: the trace's as [`timeline`] makes it, that of Unix where several inputs
+/// share one axis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Timeline {
     /// The trace's first event, which times for people count from.
@@ -95,6 +96,9 @@ pub struct Stretch {
 pub struct DeviceTimeline {
     /// Its name, such as `cuda:0`.
     pub device: String,
+    /// What its total counts.
+    #[serde(skip)]
+    pub measure: Measure,
     /// Whether totals are running sums from the smallest possible baseline, not the allocator's.
     pub estimated: bool,
     /// What belongs to no series.
@@ -110,10 +114,37 @@ pub struct DeviceTimeline {
     pub out_of_memory_count: usize,
     /// The series, the one that holds most at the peak first; the last may be all the rest.
     pub series: Vec<Series>,
-    /// The points, by time; the first is the state as the window starts.
+    /// The points, by time; the first is the state as the window starts, or as the input begins to tell of it.
     pub points: Vec<Point>,
+    /// Up to when the last point holds: the end of the window, or of what the input tells.
+    pub end_ns: Nanos,
+    /// Calls of functions meanwhile, by their start, where the input tells of any.
+    pub calls: Vec<Stretch>,
     /// For each point the bytes of each series: row by row.
     pub live_bytes: Vec<Bytes>,
+}
+
+/// What a total counts, and so who tells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Measure {
+    /// Bytes of tensors, of PyTorch's allocator.
+    #[default]
+    Allocated,
+    /// Memory of a card in use by all processes, of nvidia-smi.
+    Used,
+    /// Resident memory of processes of the host, of memory_profiler.
+    Resident,
+}
+
+impl Measure {
+    /// What the total is called.
+    pub fn total(self) -> &'static str {
+        match self {
+            Self::Allocated => "allocated",
+            Self::Used => "used",
+            Self::Resident => "resident",
+        }
+    }
 }
 
 /// What the memory is that belongs to no series.
@@ -178,6 +209,23 @@ pub struct Point {
     pub before_trace_bytes: Bytes,
     /// The reserved total; `None` where the trace has none.
     pub reserved_bytes: Option<Bytes>,
+    /// What of the device is free; `None` where nobody tells.
+    pub free_bytes: Option<Bytes>,
+}
+
+impl Timeline {
+    /// Sets the clock of all times forward.
+    pub fn shift(&mut self, by: Nanos) {
+        let stretches =
+            self.devices.iter_mut().flat_map(|d| &mut d.calls).chain(&mut self.steps).chain(&mut self.phases);
+        stretches.for_each(|s| (s.start_ns, s.end_ns) = (s.start_ns + by, s.end_ns + by));
+        for d in &mut self.devices {
+            let times =
+                d.points.iter_mut().map(|p| &mut p.time_ns).chain(d.out_of_memory.iter_mut().map(|f| &mut f.time_ns));
+            times.chain([&mut d.peak.time_ns, &mut d.end_ns]).for_each(|time| *time += by);
+        }
+        [&mut self.trace_start_ns, &mut self.start_ns, &mut self.end_ns].into_iter().for_each(|time| *time += by);
+    }
 }
 
 impl Series {
@@ -192,6 +240,65 @@ impl DeviceTimeline {
     pub fn live(&self, i: usize) -> &[Bytes] {
         let n = self.series.len();
         self.live_bytes.get(i * n..(i + 1) * n).unwrap_or_default()
+    }
+
+    /// Since when memory is known.
+    pub fn start_ns(&self) -> Nanos {
+        self.points.first().map_or(self.end_ns, |p| p.time_ns)
+    }
+
+    /// A device whose series are these, from its states by time with what each series holds then. What they sum to is
+    /// what the point's total has beyond `before_trace_bytes`. `None` without a state in the window.
+    pub(super) fn of_states(
+        device: String,
+        names: Vec<String>,
+        mut states: Vec<(Point, Vec<Bytes>)>,
+        window: Option<(Nanos, Nanos)>,
+    ) -> Option<Self> {
+        let time = |state: &(Point, Vec<Bytes>)| state.0.time_ns;
+        let (first, last) = (time(states.first()?), time(states.last()?));
+        let (start, end) = window.map_or((first, last), |(start, end)| (start.max(first), end.min(last)));
+        if start > end {
+            return None;
+        }
+        states.truncate(states.partition_point(|state| time(state) <= end));
+        // What held as the window starts holds in it.
+        states.drain(..states.partition_point(|state| time(state) <= start) - 1);
+        states[0].0.time_ns = start;
+        let mut peak = 0;
+        for (i, (point, _)) in states.iter().enumerate() {
+            peak = if point.allocated_bytes > states[peak].0.allocated_bytes { i } else { peak };
+        }
+        let (top, at_peak) = states.get(peak)?.clone();
+        let most = |k: usize| states.iter().map(|(_, row)| row[k]).max().unwrap_or_default();
+        let series = names.into_iter().enumerate().map(|(k, key)| Series {
+            key,
+            groups: 1,
+            peak_live_bytes: at_peak[k],
+            most_bytes: most(k),
+        });
+        Some(Self {
+            device,
+            measure: Measure::default(),
+            estimated: false,
+            unattributed: Unattributed::default(),
+            capacity_bytes: None,
+            peak: PeakMark {
+                time_ns: top.time_ns,
+                allocated_bytes: top.allocated_bytes,
+                before_trace_bytes: top.before_trace_bytes,
+                step: None,
+                phase: None,
+                operator: None,
+            },
+            out_of_memory: Vec::new(),
+            out_of_memory_count: 0,
+            series: series.collect(),
+            points: states.iter().map(|(point, _)| *point).collect(),
+            end_ns: end,
+            calls: Vec::new(),
+            live_bytes: states.into_iter().flat_map(|(_, row)| row).collect(),
+        })
     }
 }
 
@@ -218,8 +325,9 @@ pub fn timeline(
         Some(device) => memory.device(device).into_iter().collect(),
         None => memory.devices().iter().collect(),
     };
-    let (start, end) = ends(trace, &devices, who, options.window)?;
-    let look = Look { trace, who, options, start, end };
+    let known = known(trace, &devices, who);
+    let (start, end) = ends(trace, known, who, options.window)?;
+    let look = Look { trace, who, options, known, start, end };
     Ok(Timeline {
         trace_start_ns: trace_start(trace),
         start_ns: start,
@@ -230,20 +338,24 @@ pub fn timeline(
     })
 }
 
+/// From when to when the trace tells of memory.
+fn known(trace: &Trace, devices: &[&DeviceMemory], who: &Attribution<'_>) -> (Nanos, Nanos) {
+    let steps = who.context.steps().steps();
+    let first = devices.iter().filter_map(|m| m.time().first()).chain(steps.iter().map(|s| &s.start)).min();
+    let last = devices.iter().filter_map(|m| m.time().last()).chain(steps.iter().map(|s| &s.end));
+    let last = last.chain(trace.out_of_memory().time()).max();
+    (first.copied().unwrap_or_default(), last.copied().unwrap_or_default())
+}
+
 /// Where the window starts and ends.
-fn ends(trace: &Trace, devices: &[&DeviceMemory], who: &Attribution<'_>, window: Window) -> Result<(Nanos, Nanos)> {
+fn ends(trace: &Trace, known: (Nanos, Nanos), who: &Attribution<'_>, window: Window) -> Result<(Nanos, Nanos)> {
     let steps = who.context.steps().steps();
     let (first, last) = match window.step {
         Some(number) => match who.context.steps().numbered(number) {
             Some(step) => (step.start, step.end),
             None => return Err(no_step(number, steps.iter().map(|s| s.number))),
         },
-        None => {
-            let first = devices.iter().filter_map(|m| m.time().first()).chain(steps.iter().map(|s| &s.start)).min();
-            let last = devices.iter().filter_map(|m| m.time().last()).chain(steps.iter().map(|s| &s.end));
-            let last = last.chain(trace.out_of_memory().time()).max();
-            (first.copied().unwrap_or_default(), last.copied().unwrap_or_default())
-        }
+        None => known,
     };
     let zero = trace_start(trace);
     let start = window.from.map_or(first, |t| if window.step.is_some() { first.max(zero + t) } else { zero + t });
@@ -267,12 +379,18 @@ struct Look<'a, 't> {
     trace: &'t Trace,
     who: &'a Attribution<'t>,
     options: &'a TimelineOptions,
+    /// From when to when the trace tells of memory.
+    known: (Nanos, Nanos),
     start: Nanos,
     end: Nanos,
 }
 
 impl Look<'_, '_> {
     fn device(&self, m: &DeviceMemory) -> Option<DeviceTimeline> {
+        let end_ns = self.end.min(self.known.1);
+        if self.first() > end_ns {
+            return None;
+        }
         let from = m.time().partition_point(|t| *t < self.start);
         let to = m.position_at(self.end).max(from);
         // The position of the peak: that of the state as the window starts, or after an event in it.
@@ -288,6 +406,7 @@ impl Look<'_, '_> {
         let (out_of_memory, out_of_memory_count) = self.failures(m);
         Some(DeviceTimeline {
             device: m.device().to_string(),
+            measure: Measure::Allocated,
             estimated: m.is_estimated(),
             unattributed: if m.is_paired() { Unattributed::BeforeTrace } else { Unattributed::BlocksNotKnown },
             capacity_bytes: self.capacity(m),
@@ -296,8 +415,15 @@ impl Look<'_, '_> {
             out_of_memory_count,
             series,
             points,
+            end_ns,
+            calls: Vec::new(),
             live_bytes,
         })
+    }
+
+    /// When the part of the window begins that the trace tells of.
+    fn first(&self) -> Nanos {
+        self.start.max(self.known.0)
     }
 
     /// The events of the window to keep, in order.
@@ -342,10 +468,11 @@ impl Look<'_, '_> {
             position = wanted;
             let allocated = m.allocated_at(wanted);
             points.push(Point {
-                time_ns: if i == 0 { self.start } else { m.time()[wanted - 1] },
+                time_ns: if i == 0 { self.first() } else { m.time()[wanted - 1] },
                 allocated_bytes: allocated,
                 before_trace_bytes: allocated - live.iter().copied().sum(),
                 reserved_bytes: m.reserved_at(wanted),
+                free_bytes: None,
             });
             rows.extend_from_slice(&live);
         }
@@ -354,7 +481,7 @@ impl Look<'_, '_> {
 
     fn peak(&self, m: &DeviceMemory, position: usize, held: Bytes) -> PeakMark {
         let event = position.checked_sub(1).map(|last| m.events()[last] as usize);
-        let time = position.checked_sub(1).map_or(self.start, |last| m.time()[last].max(self.start));
+        let time = position.checked_sub(1).map_or(self.first(), |last| m.time()[last].max(self.first()));
         let owners = &self.who.owners;
         let steps = self.who.context.steps();
         let allocated = m.allocated_at(position);

@@ -3,7 +3,7 @@
 use super::progress::Progress;
 use super::say;
 use crate::error::{Error, Result};
-use crate::input::{ReadOptions, read_path};
+use crate::input::{ReadOptions, Recording, read_recording};
 use crate::render::numbers;
 use crate::trace::{Diagnostics, Keep, Severity, Trace};
 use crate::units::Bytes;
@@ -46,6 +46,16 @@ impl InputArgs {
     pub(super) fn read(&self, keep: Keep) -> Result<Trace> {
         self.reading.read(&self.trace, keep)
     }
+
+    /// Reads the trace or the recording of memory_profiler, likewise.
+    pub(super) fn read_any(&self, keep: Keep) -> Result<Recording> {
+        self.reading.read_any(&self.trace, keep)
+    }
+
+    /// How to read.
+    pub(super) fn reading(&self) -> &ReadingArgs {
+        &self.reading
+    }
 }
 
 /// The name of a file for people, without its folders.
@@ -56,18 +66,23 @@ pub(super) fn file_name(path: &Path) -> String {
 impl ReadingArgs {
     /// Reads the trace at `path`, and tells on standard error what was odd in it.
     pub(super) fn read(&self, path: &Path, keep: Keep) -> Result<Trace> {
+        self.read_any(path, keep)?.into_trace().map_err(|error| error.at_path(path))
+    }
+
+    /// Reads the trace or the recording of memory_profiler at `path`, likewise.
+    fn read_any(&self, path: &Path, keep: Keep) -> Result<Recording> {
         // The analyses use as many. An error says that the pool exists: an earlier input of this run asked for the same.
         let _ = rayon::ThreadPoolBuilder::new().num_threads(self.threads).build_global();
         let progress = Progress::start(path);
         let options = ReadOptions { progress: Some(progress.counter()), ..self.options(keep) };
-        let trace = read_path(path, &options);
+        let recording = read_recording(path, &options);
         drop(progress);
-        let trace = trace?;
-        tell(trace.diagnostics());
-        if self.strict && trace.diagnostics().lost_data() {
+        let recording = recording?;
+        tell(recording.diagnostics());
+        if self.strict && recording.diagnostics().lost_data() {
             return Err(Error::format("an input without loss (--strict)", "lost data, as told above").at_path(path));
         }
-        Ok(trace)
+        Ok(recording)
     }
 
     fn options(&self, keep: Keep) -> ReadOptions {

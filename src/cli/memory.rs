@@ -28,6 +28,11 @@ pub(super) struct MemoryArgs {
 }
 
 impl MemoryArgs {
+    /// The accelerator that was asked for.
+    pub(super) fn accelerator(&self) -> Option<Device> {
+        self.device.filter(|device| !device.kind.is_cpu())
+    }
+
     /// The options, with the rules read.
     pub(super) fn options(&self) -> Result<MemoryOptions> {
         let categories = match &self.categories {

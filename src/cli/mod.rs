@@ -7,6 +7,7 @@
 //! Exit codes: 0 done, 1 a check failed, 2 the input or the command line is wrong.
 
 mod baseline;
+mod beside;
 mod blocks;
 mod check;
 mod completions;

@@ -4,10 +4,10 @@ use super::Outcome;
 use super::input::InputArgs;
 use super::memory::MemoryArgs;
 use super::output::OutputArgs;
-use super::run::run_report;
 use crate::analysis::grouping::GroupBy;
 use crate::analysis::peak::{Moment, PeakOptions};
 use crate::error::Result;
+use crate::input::Recording;
 use crate::report::peak::Peak;
 use clap::Args;
 
@@ -21,7 +21,8 @@ Examples:
   tracetool peak trace.json.gz --group-by category
   tracetool peak trace.json.gz --group-by module --device cuda:0 --limit -1
   tracetool peak trace.json.gz --at step:3 --attribute-to root
-  tracetool peak trace.json.gz --at oom --format json"
+  tracetool peak trace.json.gz --at oom --format json
+  tracetool peak mprofile.dat"
 )]
 pub(super) struct PeakArgs {
     /// Group what is live by this: op, category, module, stack, file, function, line, shape, phase, step, thread, device
@@ -46,7 +47,18 @@ pub(super) struct PeakArgs {
 impl PeakArgs {
     pub(super) fn run(self) -> Result<Outcome> {
         let report = self.report()?;
-        run_report(&self.input, &self.output, report.keep(), |trace| report.run(trace))
+        self.output.check()?;
+        let recording = self.input.read_any(report.keep())?;
+        let mut report = match &recording {
+            Recording::Trace(trace) => {
+                let mut of_trace = report.run(trace)?;
+                of_trace.diagnostics.append(trace.diagnostics().clone());
+                of_trace
+            }
+            Recording::Host(memory) => report.run_host(memory)?,
+        };
+        self.output.write(&mut report)?;
+        Ok(Outcome::Done)
     }
 
     fn report(&self) -> Result<Peak> {

@@ -1,18 +1,21 @@
 //! `tracetool timeline`.
 
 use super::Outcome;
-use super::input::{InputArgs, parse_size};
+use super::beside::BesideArgs;
+use super::input::{InputArgs, file_name, parse_size, read_bytes, tell};
 use super::memory::MemoryArgs;
 use super::output::OutputArgs;
-use super::run::run_report;
 use crate::analysis::grouping::GroupBy;
 use crate::analysis::peak::Moment;
 use crate::analysis::timeline::{TimelineOptions, Window};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::input::{Recording, read_mprof};
 use crate::render::picture_columns;
-use crate::report::timeline::MemoryTimeline;
+use crate::report::timeline::{Beside, MemoryTimeline};
+use crate::trace::host_memory::HostMemory;
 use crate::units::{Bytes, Nanos};
-use clap::Args;
+use clap::{Args, ValueHint};
+use std::path::{Path, PathBuf};
 
 /// Show memory over time: a picture (-o mem.svg), a chart in the terminal, or every point (csv, json)
 #[derive(Debug, Args)]
@@ -24,7 +27,9 @@ Examples:
   tracetool timeline trace.json.gz -o mem.svg
   tracetool timeline trace.json.gz -o step.svg --step 3 --group-by module
   tracetool timeline trace.json.gz -o mem.svg --from 12ms --to 40ms --max-memory 4GiB
-  tracetool timeline trace.json.gz -o mem.csv --device cuda:0"
+  tracetool timeline trace.json.gz -o mem.csv --device cuda:0
+  tracetool timeline trace.json.gz --smi gpu.csv apps.csv --snapshot snapshot.pickle --mprof mprofile.dat -o all.svg
+  tracetool timeline mprofile.dat -o host.svg"
 )]
 pub(super) struct TimelineArgs {
     /// Group what is live by this: op, category, module, stack, file, function, line, shape, phase, step, thread, device
@@ -51,6 +56,11 @@ pub(super) struct TimelineArgs {
     height: Option<u32>,
     #[command(flatten)]
     memory: MemoryArgs,
+    /// A recording of memory_profiler of the same time (mprof run): the memory of the host
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Beside the trace")]
+    mprof: Option<PathBuf>,
+    #[command(flatten)]
+    beside: BesideArgs,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -67,10 +77,47 @@ pub(super) fn parse_time(text: &str) -> std::result::Result<Nanos, String> {
     }
 }
 
+fn host(path: &Path) -> Result<HostMemory> {
+    let memory = read_bytes(path).and_then(|bytes| read_mprof(&bytes)).map_err(|error| error.at_path(path))?;
+    tell(&memory.diagnostics);
+    Ok(memory)
+}
+
 impl TimelineArgs {
     pub(super) fn run(self) -> Result<Outcome> {
         let report = self.report()?;
-        run_report(&self.input, &self.output, report.keep(), |trace| report.run(trace))
+        self.output.check()?;
+        let smi = self.beside.log()?;
+        let host = self.mprof.as_deref().map(host).transpose()?;
+        let recording = self.input.read_any(report.keep())?;
+        let mut report = match recording {
+            Recording::Trace(trace) => {
+                let (run, diagnostics) = match &smi {
+                    Some(_) => self.beside.run(&trace, self.memory.accelerator(), self.input.reading())?,
+                    None => Default::default(),
+                };
+                let beside = Beside { smi, run, host, offset: self.beside.offset() };
+                let mut of_trace = report.run_beside(&trace, &beside)?;
+                of_trace.diagnostics.append(trace.diagnostics().clone());
+                of_trace.diagnostics.append(diagnostics);
+                of_trace
+            }
+            Recording::Host(memory) => {
+                if smi.is_some() || host.is_some() {
+                    return Err(Error::usage(
+                        "--smi and --mprof stand beside a trace: give one, and the recording by --mprof",
+                    ));
+                }
+                report.run_host(&memory)?
+            }
+        };
+        self.output.write(&mut report)?;
+        Ok(Outcome::Done)
+    }
+
+    fn source(&self) -> String {
+        let beside = self.beside.names().chain(self.mprof.as_deref().map(file_name));
+        std::iter::once(self.input.name()).chain(beside).collect::<Vec<_>>().join(", ")
     }
 
     fn report(&self) -> Result<MemoryTimeline> {
@@ -92,7 +139,7 @@ impl TimelineArgs {
             timeline,
             memory: self.memory.options()?,
             for_programs: columns.is_none(),
-            source: self.input.name(),
+            source: self.source(),
             max_memory: self.max_memory.map(|bytes| Bytes(i64::try_from(bytes).unwrap_or(i64::MAX))),
             width,
             height: self.height,

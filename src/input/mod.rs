@@ -26,8 +26,9 @@ pub use mprof::read_mprof;
 pub use python_files::PythonFiles;
 pub use smi::{SmiOptions, read_smi};
 
-use crate::error::Result;
-use crate::trace::{Keep, Trace};
+use crate::error::{Error, Result};
+use crate::trace::host_memory::HostMemory;
+use crate::trace::{Diagnostics, Keep, Trace};
 use inflate::Block;
 use simd::Level;
 use source::Source;
@@ -64,6 +65,38 @@ impl ReadOptions {
     }
 }
 
+/// What memory was recorded by.
+#[derive(Debug)]
+pub enum Recording {
+    /// PyTorch's profiler, or a snapshot of its allocator.
+    Trace(Box<Trace>),
+    /// memory_profiler.
+    Host(HostMemory),
+}
+
+impl Recording {
+    /// What was skipped, repaired or odd.
+    pub fn diagnostics(&self) -> &Diagnostics {
+        match self {
+            Self::Trace(trace) => trace.diagnostics(),
+            Self::Host(memory) => &memory.diagnostics,
+        }
+    }
+
+    /// The trace.
+    ///
+    /// # Errors
+    ///
+    /// Where it is none.
+    pub fn into_trace(self) -> Result<Trace> {
+        match self {
+            Self::Trace(trace) => Ok(*trace),
+            Self::Host(_) => Err(Error::format("a trace or a snapshot", "a recording of memory_profiler (mprof)")
+                .with_hint("`tracetool timeline` and `tracetool peak` read it")),
+        }
+    }
+}
+
 /// Reads the trace or the allocator's snapshot at `path`, or standard input if it is `-`.
 ///
 /// # Errors
@@ -71,8 +104,17 @@ impl ReadOptions {
 /// Where the file cannot be read, is no trace, or is larger than the options allow. Whatever is broken or missing within
 /// a trace is in its [`Trace::diagnostics`] instead.
 pub fn read_path(path: &Path, options: &ReadOptions) -> Result<Trace> {
+    read_recording(path, options)?.into_trace().map_err(|error| error.at_path(path))
+}
+
+/// Reads the trace, the snapshot or the recording of memory_profiler at `path`, or standard input if it is `-`.
+///
+/// # Errors
+///
+/// As [`read_path`].
+pub fn read_recording(path: &Path, options: &ReadOptions) -> Result<Recording> {
     Source::open(path, options.max_input_size, options.progress.clone())
-        .and_then(|source| read_source(source, options))
+        .and_then(|source| any_in_batches(source, options, pipeline::BATCH, Level::detect()))
         .map_err(|error| error.at_path(path))
 }
 
@@ -90,14 +132,23 @@ fn read_source(source: Source, options: &ReadOptions) -> Result<Trace> {
     read_in_batches(source, options, pipeline::BATCH, Level::detect())
 }
 
-/// Reads a trace or a snapshot, which its first bytes tell apart.
-fn read_in_batches(mut source: Source, options: &ReadOptions, batch: usize, level: Level) -> Result<Trace> {
+fn read_in_batches(source: Source, options: &ReadOptions, batch: usize, level: Level) -> Result<Trace> {
+    any_in_batches(source, options, batch, level)?.into_trace()
+}
+
+/// Reads any input, which its first bytes tell apart.
+fn any_in_batches(mut source: Source, options: &ReadOptions, batch: usize, level: Level) -> Result<Recording> {
     let mut first = Block::new(batch);
     source.fill(&mut first)?;
-    if pickle::is_pickle(first.data()) {
-        return snapshot::read(source.into_read(first)?, options);
+    if mprof::is_mprof(first.data()) {
+        return mprof::read(source, first).map(Recording::Host);
     }
-    pipeline::read(first, source, level, options.keep, options.threads())
+    let trace = if pickle::is_pickle(first.data()) {
+        snapshot::read(source.into_read(first)?, options)?
+    } else {
+        pipeline::read(first, source, level, options.keep, options.threads())?
+    };
+    Ok(Recording::Trace(Box::new(trace)))
 }
 
 /// Pieces of the reader for benchmarks.

@@ -2,11 +2,38 @@
 //!
 //! Source of the lines: `memory_profiler.py` and `mprof.py`. Sizes are MiB with six decimals, times Unix seconds.
 
+use super::inflate::{Block, Verifier};
+use super::source::Source;
 use crate::error::{Error, Result};
-use crate::trace::Severity;
 use crate::trace::host_memory::{Child, FunctionCall, HostMemory, HostSample};
+use crate::trace::{Diagnostics, Severity};
 use crate::units::{Bytes, Nanos};
 use hashbrown::HashMap;
+
+/// Whether these first bytes are of a recording.
+pub(super) fn is_mprof(first: &[u8]) -> bool {
+    let first = first.trim_ascii_start();
+    ["CMDLINE", "MEM ", "FUNC ", "CHLD "].iter().any(|word| first.starts_with(word.as_bytes()))
+}
+
+/// Reads a recording from a source whose first bytes are these.
+pub(super) fn read(mut source: Source, mut block: Block) -> Result<HostMemory> {
+    let (mut bytes, mut verifier, mut mismatches) = (Vec::new(), Verifier::default(), Diagnostics::default());
+    loop {
+        for mismatch in verifier.check(&block) {
+            mismatches.note("gzip-checksum", Severity::Loss, Some(mismatch.data_offset), || mismatch.to_string());
+        }
+        if block.data().is_empty() {
+            break;
+        }
+        bytes.extend_from_slice(block.data());
+        source.fill(&mut block)?;
+    }
+    let mut memory = read_mprof(&bytes)?;
+    memory.diagnostics.append(mismatches);
+    memory.diagnostics.append(source.into_diagnostics());
+    Ok(memory)
+}
 
 /// Reads a recording from its bytes.
 ///

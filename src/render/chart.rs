@@ -4,7 +4,7 @@ use super::escape::visible;
 use super::layout::fitted;
 use super::numbers;
 use super::scale::{extremes, sizes, times};
-use crate::analysis::timeline::{DeviceTimeline, Timeline};
+use crate::analysis::timeline::{DeviceTimeline, Stretch, Timeline, column_of};
 use crate::report::timeline::MemoryFigure;
 use crate::report::{Figure, Report};
 use unicode_width::UnicodeWidthStr;
@@ -51,14 +51,19 @@ fn panel(figure: &MemoryFigure, d: &DeviceTimeline, columns: usize, height: usiz
         ((share.min(1.0) * full).round() as usize).max(usize::from(share > 0.0))
     };
     let levels: Vec<usize> = shown.iter().map(|e| eighths(e.most)).collect();
+    let column = |time| column_of(time, t.start_ns, t.end_ns, columns as u32) as usize;
+    let known = column(d.start_ns())..=column(d.end_ns);
     let labels = labels(top, height);
     for (row, label) in labels.iter().enumerate() {
         let below = (height - 1 - row) * 8;
-        let cells: String = levels.iter().map(|level| EIGHTHS[level.saturating_sub(below).min(8)]).collect();
+        let cell = |(i, level): (usize, &usize)| {
+            EIGHTHS[if known.contains(&i) { level.saturating_sub(below).min(8) } else { 0 }]
+        };
+        let cells: String = levels.iter().enumerate().map(cell).collect();
         lines.push(format!("{label:>MARGIN$} ┤{cells}").trim_end().to_owned());
     }
     axis(t, columns, lines);
-    bands(t, columns, lines);
+    bands(t, d, columns, lines);
 }
 
 /// The label of each line, from the top.
@@ -91,14 +96,14 @@ fn axis(t: &Timeline, columns: usize, lines: &mut Vec<String>) {
     lines.push(format!("{:MARGIN$}  {}", "", words.into_iter().collect::<String>()).trim_end().to_owned());
 }
 
-/// A line of steps and one of phases, where there are any.
-fn bands(t: &Timeline, columns: usize, lines: &mut Vec<String>) {
-    for (name, list) in [("steps", &t.steps), ("phases", &t.phases)] {
-        if list.is_empty() {
-            continue;
-        }
+/// A line of steps and one of phases, where there are any, and some of the device's own calls: a line for each depth.
+fn bands(t: &Timeline, d: &DeviceTimeline, columns: usize, lines: &mut Vec<String>) {
+    let calls = by_depth(&d.calls);
+    let all = [("steps", t.steps.iter().collect()), ("phases", t.phases.iter().collect::<Vec<_>>())];
+    let calls = calls.into_iter().enumerate().map(|(depth, list)| (if depth == 0 { "calls" } else { "" }, list));
+    for (name, list) in all.into_iter().chain(calls).filter(|(_, list)| !list.is_empty()) {
         let mut cells = vec![' '; columns];
-        let place = |time| crate::analysis::timeline::column_of(time, t.start_ns, t.end_ns, columns as u32) as usize;
+        let place = |time| column_of(time, t.start_ns, t.end_ns, columns as u32) as usize;
         for s in list {
             let (from, to) = (place(s.start_ns), place(s.end_ns));
             let text = visible(&s.name);
@@ -112,4 +117,19 @@ fn bands(t: &Timeline, columns: usize, lines: &mut Vec<String>) {
         }
         lines.push(format!("{name:>MARGIN$}  {}", cells.into_iter().collect::<String>()).trim_end().to_owned());
     }
+}
+
+/// Calls by how many others they lie in; those in too many are left out. They are in the order of their starts.
+fn by_depth(calls: &[Stretch]) -> Vec<Vec<&Stretch>> {
+    const MOST: usize = 4;
+    let mut depths: Vec<Vec<&Stretch>> = Vec::new();
+    for call in calls {
+        let ended = |list: &Vec<&Stretch>| list.last().is_none_or(|last| last.end_ns <= call.start_ns);
+        match depths.iter().position(ended) {
+            Some(depth) => depths[depth].push(call),
+            None if depths.len() < MOST => depths.push(vec![call]),
+            None => {}
+        }
+    }
+    depths
 }

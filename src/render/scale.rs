@@ -117,7 +117,7 @@ mod tests {
             let points: Vec<Point> = steps.iter().map(|(passed, bytes)| {
                 time += passed;
                 let (allocated_bytes, before_trace_bytes) = (Bytes(*bytes), Bytes::ZERO);
-                Point { time_ns: Nanos(time), allocated_bytes, before_trace_bytes, reserved_bytes: None }
+                Point { time_ns: Nanos(time), allocated_bytes, before_trace_bytes, reserved_bytes: None, free_bytes: None }
             }).collect();
             let (start, end) = (points[0].time_ns, Nanos(time));
             let found = extremes(&points, start, end, columns);

@@ -10,6 +10,7 @@ pub mod check;
 pub mod diff;
 mod findings;
 pub mod flamegraph;
+mod host;
 pub mod lines;
 mod memory;
 mod names;

@@ -7,8 +7,8 @@ use super::timeline::MemoryFigure;
 use super::{Block, Cell, Column, Figure, Finding, Report, Table};
 use crate::analysis::card::{Card, CardMoment, RunMemory, cards, cards_timeline};
 use crate::error::{Error, Result};
-use crate::trace::smi::SmiLog;
-use crate::units::Bytes;
+use crate::trace::smi::{Clock, SmiLog};
+use crate::units::{Bytes, Nanos};
 use serde_json::{Value, json};
 
 /// The options of the report.
@@ -29,19 +29,11 @@ impl Reconcile {
     ///
     /// Where the logs see no card that the run can have used, or the two share no moment.
     pub fn run(&self, log: &SmiLog, run: &RunMemory) -> Result<Report> {
-        let all = cards(log, Some(run));
-        let used: Vec<&Card> = all.iter().filter(|card| card.holds_run()).collect();
-        if used.is_empty() {
-            return Err(Error::missing(
-                "the logs and the trace share no moment",
-                "check the clocks: --utc-offset says how far the log's is ahead of UTC, --offset sets the trace's forward",
-            ));
-        }
+        let used = cards_of_run(log, run, None)?;
         let figure = MemoryFigure {
             title: "Memory of the card by whose it is".into(),
             source: self.source.clone(),
-            timeline: cards_timeline(log, &used.iter().map(|card| (*card).clone()).collect::<Vec<_>>()),
-            total: "used",
+            timeline: cards_timeline(log, &used),
             zero: "the first sample",
             max_memory: None,
             width: self.width,
@@ -63,6 +55,58 @@ impl Reconcile {
             ..Report::default()
         })
     }
+}
+
+/// The cards that the run used, with its memory on them.
+///
+/// # Errors
+///
+/// Where the logs see none, or share no moment with the run.
+pub(super) fn cards_of_run(log: &SmiLog, run: &RunMemory, window: Option<(Nanos, Nanos)>) -> Result<Vec<Card>> {
+    meets(log, (run.time.first().copied().unwrap_or_default(), run.time.last().copied().unwrap_or_default()))?;
+    let cards: Vec<Card> = cards(log, Some(run), window).into_iter().filter(Card::holds_run).collect();
+    if cards.is_empty() {
+        return Err(Error::missing(
+            "the logs see no memory of the run on a card that it used",
+            "give the logs of the machine it ran on, with index or several cards, and --pid where its number differs",
+        ));
+    }
+    Ok(cards)
+}
+
+/// Makes sure that a log shares a moment with the run.
+///
+/// # Errors
+///
+/// Where it does not, or tells no date.
+pub(super) fn meets(log: &SmiLog, run: (Nanos, Nanos)) -> Result<()> {
+    if log.clock != Clock::Wall {
+        return Err(Error::missing(
+            "the log of nvidia-smi tells no date, so it cannot be laid beside a trace",
+            "record with --query-gpu=timestamp,... or `dmon -o DT`",
+        ));
+    }
+    log.span().map_or(Ok(()), |span| apart("the log of nvidia-smi", span, run))
+}
+
+/// Says so where what another saw ends before the run begins, or begins after it ends.
+///
+/// # Errors
+///
+/// Where it does, with the time between them.
+pub(super) fn apart(what: &str, (first, last): (Nanos, Nanos), run: (Nanos, Nanos)) -> Result<()> {
+    let seconds = |time: Nanos| format!("{}.{:03} s", time.0 / 1_000_000_000, time.0 / 1_000_000 % 1000);
+    let how = if last < run.0 {
+        format!("ends {} before the trace begins", seconds(run.0 - last))
+    } else if first > run.1 {
+        format!("begins {} after the trace ends", seconds(first - run.1))
+    } else {
+        return Ok(());
+    };
+    Err(Error::missing(
+        format!("{what} and the trace share no moment: it {how}"),
+        "check the clocks: --utc-offset says how far the log's is ahead of UTC, --offset sets the trace's forward",
+    ))
 }
 
 /// The moments that are accounted for: the peak of the card, and that of the run's tensors.
@@ -92,7 +136,7 @@ fn table(log: &SmiLog, card: &Card) -> Table {
     };
     let mut row = |name: String, part: &dyn Fn(&CardMoment) -> Option<Bytes>, told: &str| {
         let [first, second] = [at_peak, at_run_peak].map(|m| m.and_then(part));
-        let share = if name == "free" { Cell::Absent } else { share(first) };
+        let share = if matches!(name.as_str(), "free" | "kept by the driver") { Cell::Absent } else { share(first) };
         table.rows.push(vec![name.into(), first.into(), share, second.into(), told.into()]);
     };
     for (k, name) in card.part_names(log).into_iter().enumerate() {
@@ -105,14 +149,18 @@ fn table(log: &SmiLog, card: &Card) -> Table {
     }
     row("no process seen".into(), &|m| m.rest(card.run), "what is left");
     row("used".into(), &|m| m.used_bytes, "nvidia-smi");
-    row("free".into(), &|m| Some(total? - m.used_bytes?), "nvidia-smi");
+    row("free".into(), &|m| m.free_bytes, "nvidia-smi");
+    let kept = |m: &CardMoment| Some(total? - m.used_bytes? - m.free_bytes?).filter(|kept| !kept.is_zero());
+    if at_peak.and_then(kept).is_some() {
+        row("kept by the driver".into(), &kept, "what is neither used nor free");
+    }
     table
 }
 
 fn findings(card: &Card, run: &RunMemory) -> Vec<Finding> {
     let mut found = Vec::new();
-    match (card.context, run.pid) {
-        (Some([median, least, most]), _) => found.push(Finding {
+    match card.context {
+        Some([median, least, most]) => found.push(Finding {
             code: "context-and-libraries",
             message: sentence![
                 "Beyond what its allocator reserves the process holds ",
@@ -125,18 +173,7 @@ fn findings(card: &Card, run: &RunMemory) -> Vec<Finding> {
             ],
             advice: "No torch call frees it; fewer libraries and CUDA_MODULE_LOADING=LAZY make it smaller.".into(),
         }),
-        (None, Some(pid)) => found.push(Finding {
-            code: "process-not-seen",
-            message: sentence![
-                "The logs do not list process ",
-                Cell::Number(pid.into()),
-                ", so its context cannot be told from other processes."
-            ],
-            advice:
-                "Record --query-compute-apps or pmon too; in a container give the process id of the host with --pid."
-                    .into(),
-        }),
-        (None, None) => {}
+        None => found.extend(not_seen(card, run)),
     }
     if let Some((bytes, moment)) = card.closes_within(run) {
         found.push(Finding {
@@ -156,13 +193,28 @@ fn findings(card: &Card, run: &RunMemory) -> Vec<Finding> {
     found
 }
 
+/// That the logs do not list the process, where they do not.
+pub(super) fn not_seen(card: &Card, run: &RunMemory) -> Option<Finding> {
+    let pid = run.pid.filter(|_| card.context.is_none())?;
+    Some(Finding {
+        code: "process-not-seen",
+        message: sentence![
+            "The logs do not list process ",
+            Cell::Number(pid.into()),
+            ", so its context cannot be told from other processes."
+        ],
+        advice: "Record --query-compute-apps or pmon too; in a container give the process id of the host with --pid."
+            .into(),
+    })
+}
+
 fn card_json(log: &SmiLog, card: &Card) -> Value {
     let names = card.part_names(log);
     let moment = |m: Option<&CardMoment>| {
         m.map(|m| {
             let parts: serde_json::Map<String, Value> =
                 names.iter().cloned().zip(card.parts(m)).map(|(name, bytes)| (name, json!(bytes))).collect();
-            json!({"time_ns": m.time_ns, "used_bytes": m.used_bytes, "parts": parts, "rest_bytes": m.rest(card.run)})
+            json!({"time_ns": m.time_ns, "used_bytes": m.used_bytes, "free_bytes": m.free_bytes, "parts": parts, "rest_bytes": m.rest(card.run)})
         })
     };
     let [at_peak, at_run_peak] = moments(card);

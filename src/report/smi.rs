@@ -34,12 +34,11 @@ impl Smi {
     /// None today; a log without samples is refused by its reader.
     pub fn run(&self, log: &SmiLog) -> Result<Report> {
         let found = smi_use(log, self.run, &self.thresholds);
-        let timeline = cards_timeline(log, &cards(log, None));
+        let timeline = cards_timeline(log, &cards(log, None, None));
         let figure = MemoryFigure {
             title: "Memory of the cards by process".into(),
             source: self.source.clone(),
             timeline,
-            total: "used",
             zero: "the first sample",
             max_memory: None,
             width: self.width,

@@ -318,6 +318,11 @@ impl Trace {
         time + self.info.base_time.unwrap_or(Nanos::ZERO)
     }
 
+    /// Whether [`Self::absolute`] makes Unix time of this time: before 2001 is the clock of a machine since its start.
+    pub fn is_wall_clock(&self, time: Nanos) -> bool {
+        self.absolute(time).0 > 1_000_000_000_000_000_000
+    }
+
     /// Bytes of heap that the tables hold.
     pub fn heap_bytes(&self) -> usize {
         self.strings.heap_bytes()

@@ -92,6 +92,12 @@ pub struct ProcessSample {
 }
 
 impl SmiLog {
+    /// When the first and the last sample are; `None` without any.
+    pub fn span(&self) -> Option<(Nanos, Nanos)> {
+        let times = || self.gpu_samples.iter().map(|s| s.time).chain(self.process_samples.iter().map(|s| s.time));
+        Some((times().min()?, times().max()?))
+    }
+
     /// The place of the card that `gpu` describes; what it adds to what is known is kept.
     pub(crate) fn gpu(&mut self, gpu: Gpu) -> usize {
         // The same if they agree in every word that both know, and know one in common.

@@ -1,13 +1,14 @@
 //! The panel of one device.
 
 use super::canvas::{Canvas, Steps, px};
-use crate::analysis::timeline::{DeviceTimeline, Timeline};
+use crate::analysis::timeline::{DeviceTimeline, Point, Stretch, Timeline, column_of};
 use crate::render::layout::fitted;
 use crate::render::numbers;
 use crate::render::palette::{self, Fill};
 use crate::render::scale::{Extremes, extremes, sizes, times};
 use crate::report::timeline::{MemoryFigure, before_name};
 use crate::units::{Bytes, Nanos};
+use std::ops::Range;
 use unicode_width::UnicodeWidthStr;
 
 const LEFT: f64 = 76.0;
@@ -17,6 +18,10 @@ const STRIP: f64 = 34.0;
 /// What a character of a text of 12 pixels takes at most, on average.
 const CHARACTER: f64 = 6.6;
 const HALO: &str = "stroke=\"#fff\" stroke-width=\"3.5\" stroke-linejoin=\"round\" paint-order=\"stroke\"";
+/// Tints of calls, and of calls within them.
+const CALLS: [&str; 2] = ["#ddd", "#bcc8d2"];
+/// What fills the part of a card that is free.
+const FREE: &str = "#eef2ee";
 /// Tints of forward, backward and optimizer, and their initials.
 const PHASES: [(&str, &str); 3] = [("forward", "#cfe6f5"), ("backward", "#f9d9b0"), ("optimizer", "#e3cfe0")];
 
@@ -29,6 +34,8 @@ pub(super) struct Panel<'a> {
     figure: &'a MemoryFigure,
     device: &'a DeviceTimeline,
     shown: Vec<Extremes>,
+    /// The columns that the device's memory is known in.
+    known: Range<usize>,
     left: f64,
     right: f64,
     top: f64,
@@ -47,11 +54,13 @@ impl<'a> Panel<'a> {
         page: f64,
     ) -> Self {
         let t = &figure.timeline;
-        let has_strip = !t.steps.is_empty() || !t.phases.is_empty();
+        let has_strip = !t.steps.is_empty() || !t.phases.is_empty() || !device.calls.is_empty();
         let (left, right, top) = (LEFT, page - RIGHT, top + if has_strip { STRIP } else { 6.0 });
         let columns = columns(page as u32);
         let shown = extremes(&device.points, t.start_ns, t.end_ns, columns);
-        let mut panel = Self { figure, device, shown, left, right, top, bottom, page, full: 1 };
+        let column = |time| column_of(time, t.start_ns, t.end_ns, columns) as usize;
+        let known = column(device.start_ns())..column(device.end_ns) + 1;
+        let mut panel = Self { figure, device, shown, known, left, right, top, bottom, page, full: 1 };
         let needed = [panel.peak(), panel.most_reserved().unwrap_or_default(), panel.capacity().unwrap_or_default()];
         // Room above for the words at the peak.
         let room = (needed.iter().map(|b| b.0).max().unwrap_or(0) as f64 * 1.04).max(panel.peak().0 as f64 * 1.16);
@@ -72,10 +81,33 @@ impl<'a> Panel<'a> {
         self.device.points.iter().filter_map(|p| p.reserved_bytes).max().filter(|b| !b.is_zero())
     }
 
-    /// The device's memory, where more than half of it is taken.
+    /// The device's memory, where so much of it is taken that the rest leaves room for what is: half, or a quarter where
+    /// what is free is drawn. On a scale that was asked for it is shown if it lies on it.
     fn capacity(&self) -> Option<Bytes> {
         let most = self.most_reserved().unwrap_or_default().max(self.peak());
-        self.device.capacity_bytes.filter(|c| c.0 / 2 <= most.0)
+        let share = if self.free_at_peak().is_some() { 4 } else { 2 };
+        let asked = self.figure.max_memory.unwrap_or_default();
+        self.device.capacity_bytes.filter(|c| c.0 / share <= most.0 || *c <= asked)
+    }
+
+    /// The columns with their place that memory is known in.
+    fn columns(&self) -> impl Iterator<Item = (i64, &Extremes)> {
+        self.known.clone().filter_map(|i| Some((tenths(self.left) + 10 * i as i64, self.shown.get(i)?)))
+    }
+
+    /// Where they end.
+    fn columns_end(&self) -> i64 {
+        tenths(self.left) + 10 * self.known.end.min(self.shown.len()) as i64
+    }
+
+    fn at_peak(&self) -> Option<&Point> {
+        let peak = &self.device.peak;
+        let same = |p: &&Point| p.time_ns == peak.time_ns && p.allocated_bytes == peak.allocated_bytes;
+        self.device.points.iter().find(same)
+    }
+
+    fn free_at_peak(&self) -> Option<Bytes> {
+        self.at_peak()?.free_bytes
     }
 
     fn x(&self, time: Nanos) -> f64 {
@@ -90,6 +122,7 @@ impl<'a> Panel<'a> {
     }
 
     pub(super) fn draw(&self, canvas: &mut Canvas, last: bool, place: usize) {
+        self.free(canvas);
         self.size_axis(canvas);
         self.areas(canvas, place);
         self.step_lines(canvas);
@@ -144,6 +177,18 @@ impl<'a> Panel<'a> {
         std::iter::once(first).chain(series).collect()
     }
 
+    /// What of the device is free, above what is used.
+    fn free(&self, canvas: &mut Canvas) {
+        if let Some(free) = self.free_at_peak() {
+            let point = |e: &Extremes| &self.device.points[e.most];
+            let path = self.area(
+                self.columns().map(|(x, e)| (x, point(e).allocated_bytes + point(e).free_bytes.unwrap_or_default())),
+            );
+            let title = format!("free: {} at the peak", numbers::bytes(free));
+            canvas.shape("path", &format!("d=\"{path}\" fill=\"{FREE}\""), &title);
+        }
+    }
+
     fn areas(&self, canvas: &mut Canvas, place: usize) {
         let layers = self.layers();
         let hatched = layers.iter().enumerate().filter(|(_, l)| l.3.hatched);
@@ -156,12 +201,12 @@ impl<'a> Panel<'a> {
             ));
         }
         // What a layer and all below it hold, by column; the topmost is drawn first, and the next covers its foot.
-        let mut tops: Vec<Vec<Bytes>> = Vec::with_capacity(layers.len());
-        let mut below: Vec<Bytes> =
-            self.shown.iter().map(|e| self.device.points[e.most].before_trace_bytes.max(Bytes::ZERO)).collect();
+        let mut tops: Vec<Vec<(i64, Bytes)>> = Vec::with_capacity(layers.len());
+        let mut below: Vec<(i64, Bytes)> =
+            self.columns().map(|(x, e)| (x, self.device.points[e.most].before_trace_bytes.max(Bytes::ZERO))).collect();
         tops.push(below.clone());
         for series in 0..self.device.series.len() {
-            for (sum, column) in below.iter_mut().zip(&self.shown) {
+            for ((_, sum), (_, column)) in below.iter_mut().zip(self.columns()) {
                 *sum += self.device.live(column.most)[series];
             }
             tops.push(below.clone());
@@ -173,26 +218,28 @@ impl<'a> Panel<'a> {
             }
             let most = most.map(|m| format!(", {} at most", numbers::bytes(m))).unwrap_or_default();
             let title = format!("{name}: {} at the peak{most}", numbers::bytes(*at_peak));
-            let path = format!("d=\"{}\" fill=\"{}\"", self.area(&tops[i]), paint(&layers[i].3, place, i));
-            canvas.shape("path", &path, &title);
+            let area = self.area(tops[i].iter().copied());
+            canvas.shape("path", &format!("d=\"{area}\" fill=\"{}\"", paint(&layers[i].3, place, i)), &title);
         }
     }
 
     /// The area below these heights.
-    fn area(&self, heights: &[Bytes]) -> String {
-        let (left, foot) = (tenths(self.left), tenths(self.bottom));
+    fn area(&self, mut heights: impl Iterator<Item = (i64, Bytes)>) -> String {
+        let foot = tenths(self.bottom);
+        let Some((left, first)) = heights.next() else { return String::new() };
         let mut path = Steps::start(left, foot);
-        for (column, height) in heights.iter().enumerate() {
-            path.to(left + 10 * column as i64, tenths(self.y(*height)));
+        path.to(left, tenths(self.y(first)));
+        for (x, height) in heights {
+            path.to(x, tenths(self.y(height)));
         }
-        path.along(left + 10 * heights.len() as i64);
-        path.to(left + 10 * heights.len() as i64, foot);
+        path.along(self.columns_end());
+        path.to(self.columns_end(), foot);
         path.finish() + "Z"
     }
 
     fn step_lines(&self, canvas: &mut Canvas) {
-        let t = self.timeline();
-        let ends = t.steps.iter().flat_map(|s| [(s.start_ns, &s.name, "starts"), (s.end_ns, &s.name, "ends")]);
+        let named = self.named();
+        let ends = named.iter().flat_map(|s| [(s.start_ns, &s.name, "starts"), (s.end_ns, &s.name, "ends")]);
         let mut last = f64::NEG_INFINITY;
         for (time, name, what) in ends {
             let x = px(self.x(time));
@@ -216,7 +263,7 @@ impl<'a> Panel<'a> {
             if e.least < e.most { [value(e.least), value(e.most)] } else { [value(e.most), value(e.least)] }
         });
         let style = "fill=\"none\" stroke=\"#111\" stroke-width=\".9\" stroke-linejoin=\"round\"";
-        let title = format!("{}: {} at the peak", self.figure.total, numbers::bytes(self.peak()));
+        let title = format!("{}: {} at the peak", self.device.measure.total(), numbers::bytes(self.peak()));
         canvas.shape("path", &format!("d=\"{allocated}\" {style}"), &title);
         if let Some(most) = self.most_reserved() {
             let reserved = |e: &Extremes| points[e.most_reserved].reserved_bytes.unwrap_or_default();
@@ -233,35 +280,50 @@ impl<'a> Panel<'a> {
     }
 
     fn curve(&self, values: impl Fn(&Extremes) -> [Bytes; 2]) -> String {
-        let left = tenths(self.left);
-        let first = self.shown.first().map_or(Bytes::ZERO, |e| values(e)[0]);
-        let mut path = Steps::start(left, tenths(self.y(first)));
-        for (column, e) in self.shown.iter().enumerate() {
+        let Some((left, first)) = self.columns().next() else { return String::new() };
+        let mut path = Steps::start(left, tenths(self.y(values(first)[0])));
+        for (x, e) in self.columns() {
             for value in values(e) {
-                path.to(left + 10 * column as i64, tenths(self.y(value)));
+                path.to(x, tenths(self.y(value)));
             }
         }
-        path.along(left + 10 * self.shown.len() as i64);
+        path.along(self.columns_end());
         path.finish()
     }
 
-    /// Steps and phases above the plot.
+    /// What is named above the plot: the steps, or the calls that the panel has of its own, but for calls within calls.
+    fn named(&self) -> Vec<&Stretch> {
+        if self.device.calls.is_empty() {
+            return self.timeline().steps.iter().collect();
+        }
+        nested(&self.device.calls).filter(|(_, inner)| !inner).map(|(call, _)| call).collect()
+    }
+
+    /// Steps and phases above the plot, or calls and those within them.
     fn strip(&self, canvas: &mut Canvas) {
-        let t = self.timeline();
+        let bars: Vec<(&Stretch, bool)> = match self.device.calls.as_slice() {
+            [] => self.timeline().phases.iter().map(|s| (s, false)).collect(),
+            calls => nested(calls).collect(),
+        };
+        let named = self.named();
         let (phases, words) = (self.top - 15.0, self.top - 20.0);
-        for s in &t.phases {
+        for (s, inner) in bars {
             let (from, to) = (self.x(s.start_ns), self.x(s.end_ns));
-            let tint = PHASES.iter().find(|(name, _)| *name == s.name).map_or("#ddd", |(_, tint)| tint);
+            if to - from < 1.0 && !self.device.calls.is_empty() {
+                continue;
+            }
+            let tint =
+                PHASES.iter().find(|(name, _)| *name == s.name).map_or(CALLS[usize::from(inner)], |(_, tint)| tint);
             let (x, y, wide) = (px(from), px(phases), px(to - from));
             let rect = format!("x=\"{x}\" y=\"{y}\" width=\"{wide}\" height=\"13\" fill=\"{tint}\"");
             canvas.shape("rect", &rect, &format!("{}: {}", s.name, numbers::nanos(s.end_ns - s.start_ns)));
-            if text_width(&s.name) + 4.0 <= to - from {
+            if (inner || self.device.calls.is_empty()) && text_width(&s.name) + 4.0 <= to - from {
                 let middle = ((from + to) / 2.0, phases + 10.5);
                 canvas.text(middle, "text-anchor=\"middle\" font-size=\"11\"", &s.name);
             }
         }
         let mut free = self.left;
-        for s in &t.steps {
+        for s in named {
             let (from, to) = (self.x(s.start_ns), self.x(s.end_ns));
             let short = s.name.rsplit_once('#').map_or(s.name.as_str(), |(_, number)| number);
             let fits = |text: &str| text_width(text) + 6.0 <= to - from;
@@ -273,7 +335,7 @@ impl<'a> Panel<'a> {
                 canvas.text((middle, words), "text-anchor=\"middle\" font-size=\"11\" fill=\"#444\"", &text);
             }
         }
-        if t.phases.is_empty() {
+        if self.timeline().phases.is_empty() || !self.device.calls.is_empty() {
             return;
         }
         let mut x = self.right + 16.0;
@@ -355,6 +417,11 @@ impl<'a> Panel<'a> {
         let stroke = |canvas: &mut Canvas, y: f64, style: &str, title: &str| {
             canvas.shape("path", &format!("d=\"M{} {}h14\" {style}", px(x), px(y - size * 0.35)), title);
         };
+        if let Some(free) = self.free_at_peak() {
+            let name = if self.capacity().is_some_and(|c| c.0 <= self.full) { "free" } else { "free (not all shown)" };
+            let y = row(canvas, name, &numbers::bytes(free), false);
+            canvas.shape("rect", &swatch(x, y, size, FREE), name);
+        }
         if let Some(capacity) = self.capacity() {
             let y = row(canvas, "device memory", &numbers::bytes(capacity), false);
             stroke(canvas, y, "stroke=\"#b00020\" stroke-width=\"1.6\"", "device memory");
@@ -363,33 +430,43 @@ impl<'a> Panel<'a> {
             let y = row(canvas, "reserved", &numbers::bytes(reserved), false);
             stroke(canvas, y, "stroke=\"#7a1fa2\" stroke-width=\"1.4\" stroke-dasharray=\"7 3\"", "reserved");
         }
-        let y_of = row(canvas, self.figure.total, &numbers::bytes(self.peak()), false);
-        stroke(canvas, y_of, "stroke=\"#111\"", self.figure.total);
+        let y_of = row(canvas, self.device.measure.total(), &numbers::bytes(self.peak()), false);
+        stroke(canvas, y_of, "stroke=\"#111\"", self.device.measure.total());
         for i in shown {
             let (name, bytes, _, fill) = &layers[i];
             let y = row(canvas, name, &numbers::bytes(*bytes), false);
-            let rect = format!(
-                "x=\"{}\" y=\"{}\" width=\"14\" height=\"{}\" fill=\"{}\" stroke=\"#666\" stroke-width=\".5\"",
-                px(x),
-                px(y - size * 0.85),
-                px(size * 0.95),
-                paint(fill, place, i)
-            );
-            canvas.shape("rect", &rect, name);
+            canvas.shape("rect", &swatch(x, y, size, &paint(fill, place, i)), name);
         }
     }
 
     fn reserved_at_peak(&self) -> Option<Bytes> {
         self.most_reserved()?;
-        let time = self.device.peak.time_ns;
-        let points = &self.device.points;
-        let at = points.iter().position(|p| p.time_ns == time && p.allocated_bytes == self.peak())?;
-        points[at].reserved_bytes
+        self.at_peak()?.reserved_bytes
     }
 }
 
 fn paint(fill: &Fill, place: usize, layer: usize) -> String {
     if fill.hatched { format!("url(#h{place}-{layer})") } else { fill.color.to_owned() }
+}
+
+/// Calls by their start, and whether each lies in one before it.
+fn nested(calls: &[Stretch]) -> impl Iterator<Item = (&Stretch, bool)> {
+    let mut end = Nanos(i64::MIN);
+    calls.iter().map(move |call| {
+        let inner = call.start_ns < end;
+        end = end.max(call.end_ns);
+        (call, inner)
+    })
+}
+
+/// The colour of a layer beside its name in the legend.
+fn swatch(x: f64, y: f64, size: f64, paint: &str) -> String {
+    format!(
+        "x=\"{}\" y=\"{}\" width=\"14\" height=\"{}\" fill=\"{paint}\" stroke=\"#666\" stroke-width=\".5\"",
+        px(x),
+        px(y - size * 0.85),
+        px(size * 0.95)
+    )
 }
 
 fn tenths(pixels: f64) -> i64 {

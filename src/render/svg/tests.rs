@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::analysis::timeline::{
-    DeviceTimeline, FailedRequest, PeakMark, Point, Series, Stretch, Timeline, Unattributed,
+    DeviceTimeline, FailedRequest, Measure, PeakMark, Point, Series, Stretch, Timeline, Unattributed,
 };
 use crate::units::{Bytes, Nanos};
 use proptest::prelude::*;
@@ -13,12 +13,14 @@ fn figure(name: &str) -> MemoryFigure {
         allocated_bytes: Bytes(allocated),
         before_trace_bytes: Bytes(100),
         reserved_bytes: Some(Bytes(900)),
+        free_bytes: Some(Bytes(100)),
     };
     let series =
         |peak| Series { key: name.to_owned(), groups: 1, peak_live_bytes: Bytes(peak), most_bytes: Bytes(peak) };
     let stretch = |start, end| Stretch { name: name.to_owned(), start_ns: Nanos(start), end_ns: Nanos(end) };
     let device = DeviceTimeline {
         device: "cuda:0".into(),
+        measure: Measure::Used,
         estimated: true,
         unattributed: Unattributed::BeforeTrace,
         capacity_bytes: Some(Bytes(1000)),
@@ -34,6 +36,8 @@ fn figure(name: &str) -> MemoryFigure {
         out_of_memory_count: 2,
         series: vec![series(500), series(200)],
         points: vec![point(0, 100), point(10, 800), point(20, 300)],
+        end_ns: Nanos(20),
+        calls: vec![stretch(3, 15)],
         live_bytes: [0, 0, 500, 200, 200, 0].map(Bytes).to_vec(),
     };
     let timeline = Timeline {
@@ -45,16 +49,7 @@ fn figure(name: &str) -> MemoryFigure {
         phases: vec![stretch(1, 19)],
     };
     let (title, source) = (name.to_owned(), name.to_owned());
-    MemoryFigure {
-        title,
-        source,
-        timeline,
-        total: "allocated",
-        zero: "the start",
-        max_memory: None,
-        width: None,
-        height: None,
-    }
+    MemoryFigure { title, source, timeline, zero: "the start", max_memory: None, width: None, height: None }
 }
 
 /// Whether this is well-formed XML without any of the characters that XML forbids, by a reader of the part that
