@@ -12,8 +12,12 @@ use tracetool::input::{ReadOptions, read, read_path};
 use tracetool::trace::{Severity, Trace};
 use tracetool::units::Nanos;
 
+fn read_with(text: &str, threads: usize) -> Trace {
+    read(Cursor::new(text.to_owned().into_bytes()), &ReadOptions { threads, ..ReadOptions::default() }).unwrap()
+}
+
 fn read_text(text: &str) -> Trace {
-    read(Cursor::new(text.to_owned().into_bytes()), &ReadOptions::default()).unwrap()
+    read_with(text, 0)
 }
 
 /// Code, severity, count and first place of all diagnostics.
@@ -69,12 +73,55 @@ fn an_operator_that_overruns_its_parent_is_kept_and_counted_and_no_self_time_is_
     //    [b       ]
     let op =
         |name, ts, dur| format!(r#"{{"ph":"X","cat":"cpu_op","name":"{name}","pid":1,"tid":1,"ts":{ts},"dur":{dur}}}"#);
-    let trace = read_text(&format!("[{},{}]", op("a", 0, 10), op("b", 3, 12)));
-    assert_eq!(told(&trace), [("overlap", Severity::Warning, 1, None)]);
+    let text = format!("[{},{}]", op("a", 0, 10), op("b", 3, 12));
+    let trace = read_text(&text);
+    let first = text.rfind('{').map(|at| at as u64);
+    assert_eq!(told(&trace), [("overlap", Severity::Warning, 1, first)]);
     let averages = KeyAverages::compute(&trace, &AveragesOptions::default());
     let mut times: Vec<_> = averages.rows.iter().map(|r| (r.key.as_str(), r.self_cpu_time_total)).collect();
     times.sort_unstable();
     assert_eq!(times, [("a", Nanos(10_000)), ("b", Nanos(12_000))]);
+}
+
+#[test]
+fn overlaps_and_halves_of_ranges_are_told_with_the_first_place_in_the_file_whatever_the_order_of_time() {
+    let event = |kind: &str, name: &str, tid: i32, ts: i64, dur: i64| {
+        format!(r#"{{"ph":"{kind}","cat":"cpu_op","name":"{name}","pid":1,"tid":{tid},"ts":{ts},"dur":{dur}}}"#)
+    };
+    // A hole, and ops and frames that overlap, the later ones first in the file.
+    let later = 100_000_000_000;
+    let frame = |ts, dur| event("X", "f", 1, ts, dur).replace("cpu_op", "python_function");
+    let events = [
+        event("X", "hole", 1, 0, 1),
+        event("X", "late b", 1, later + 103, 12),
+        event("X", "late a", 1, later + 100, 10),
+        frame(later, 10),
+        frame(later + 1, 10),
+        event("E", "", 3, later + 5, 0),
+        event("B", "open", 3, later + 7, 0),
+        event("B", "open before", 3, later + 6, 0),
+        event("E", "", 4, later + 1, 0),
+    ];
+    let text = format!("[{}]", events.join(",\n"));
+    let place = |i: usize| text.find(&events[i]).map(|at| at as u64);
+    let trace = read_text(&text);
+    assert_eq!(
+        told(&trace),
+        [
+            ("hole-in-time", Severity::Loss, 1, place(0)),
+            ("end-without-begin", Severity::Warning, 2, place(5)),
+            ("begin-without-end", Severity::Warning, 2, place(6)),
+            ("overlap", Severity::Warning, 2, place(1)),
+        ]
+    );
+    // The same in many batches: what is told does not depend on how the file is cut.
+    let pad = format!(",{}", event("X", "pad", 9, later, 0));
+    let long = text.replace(",\n", &format!("{},\n", pad.repeat(20_000)));
+    let (one, many) = (read_with(&long, 1), read_with(&long, 3));
+    assert_eq!(told(&one), told(&many));
+    let first = |trace: &Trace, code| trace.diagnostics().get(code).and_then(|d| d.first_offset);
+    assert_eq!(first(&one, "overlap"), long.find(&events[1]).map(|at| at as u64));
+    assert_eq!(first(&one, "begin-without-end"), long.find(&events[6]).map(|at| at as u64));
 }
 
 #[test]

@@ -153,7 +153,7 @@ fn counts(trace: &Trace) -> Counts {
 #[test]
 fn public_traces_have_the_numbers_that_python_counts() {
     let all: [(&str, Counts); 11] = [
-        ("ascend/trace_view.json", (3_670, [711, 0, 0, 0, 0, 0], 0, [0, 0])),
+        ("ascend/trace_view.json", (3_670, [711, 0, 276, 0, 0, 0], 1_790_457, [0, 0])),
         ("empty_capture/worker0.pt.trace.json", (5, [0; 6], 0, [0, 0])),
         ("gpu_only/trace1.json", (2_755, [0, 867, 464, 25, 0, 0], 12_399_000, [0, 0])),
         ("hta_large_integer/rank-70.Mar_25_20_48_12.2861.pt.trace.json.gz", (2, [1, 0, 1, 0, 0, 0], 50_000, [0, 0])),
@@ -340,6 +340,21 @@ fn every_kind_of_accelerator_has_its_name() {
         let trace = events(&format!(r#"{{"ph":"X","cat":"{category}","name":"x","pid":1,"tid":1,"ts":1,"dur":2}}"#));
         assert_eq!((trace.ops().len(), trace.device_events().len()), if runtime { (1, 0) } else { (0, 1) });
     }
+}
+
+#[test]
+fn tasks_of_an_npu_are_known_by_their_type() {
+    let task = |kind: &str, stream: u32| {
+        format!(
+            r#"{{"ph":"X","name":"t","pid":800,"tid":{stream},"ts":"1.5","dur":2,"args":{{"Task Type":"{kind}","Stream Id":{stream},"Task Id":7}}}}"#
+        )
+    };
+    let tasks = [task("AI_CORE", 3), task("Other", 3), task("MEMCPY_ASYNC", 4), task("EVENT_WAIT", 5)].join(",");
+    let trace = events(&format!(r#"{tasks},{{"ph":"X","name":"Computing","pid":900,"tid":0,"ts":"1.5","dur":2}}"#));
+    let found: Vec<_> = trace.device_events().iter().map(|e| (e.kind, e.stream, e.duration.0)).collect();
+    let (kernel, copy) = (DeviceEventKind::Kernel, DeviceEventKind::Memcpy);
+    assert_eq!(found, [(kernel, 3, 2_000), (kernel, 3, 2_000), (copy, 4, 2_000)]);
+    assert_eq!(trace.unmodelled(), [("ph X, no category".to_owned(), 2)]);
 }
 
 #[test]

@@ -69,6 +69,7 @@ pub(super) struct Args<'a> {
     pub(super) total_allocated: i64,
     pub(super) total_reserved: i64,
     pub(super) label: Text<'a>,
+    pub(super) task_type: Text<'a>,
 }
 
 impl RawEvent<'_> {
@@ -110,6 +111,7 @@ impl RawEvent<'_> {
                 total_allocated: -1,
                 total_reserved: -1,
                 label: none,
+                task_type: none,
             },
             inputs: PassageId::NONE,
         }
@@ -284,6 +286,7 @@ pub(super) enum Field {
     TotalAllocated,
     TotalReserved,
     Label,
+    TaskType,
     Unknown,
 }
 
@@ -316,6 +319,8 @@ impl Field {
             (8, b"finished") => Self::Finished,
             (9, b"Device Id") => Self::DeviceId,
             (9, b"Python id") => Self::PythonId,
+            (9, b"Stream Id") => Self::Stream,
+            (9, b"Task Type") => Self::TaskType,
             (10, b"Input Dims" | b"Input dims") => Self::InputDims,
             (10, b"Input type") => Self::InputTypes,
             (10, b"Call stack") => Self::CallStack,
@@ -351,6 +356,7 @@ impl Field {
                 | Self::Finished
                 | Self::Occupancy
                 | Self::Label
+                | Self::TaskType
                 | Self::Unknown
         )
     }
@@ -453,6 +459,7 @@ impl<'a> RawEvent<'a> {
             Field::TotalAllocated => args.total_allocated = value.integer(odd).unwrap_or(-1),
             Field::TotalReserved => args.total_reserved = value.integer(odd).unwrap_or(-1),
             Field::Label => args.label = value.as_text(),
+            Field::TaskType => args.task_type = value.as_text(),
             // Only where they are no object.
             Field::Args => *odd |= !is_nothing(value.text.raw),
             Field::Unknown => {}

@@ -49,6 +49,19 @@ fn class_of(category: &[u8]) -> Class {
     }
 }
 
+/// The meaning of a task's type on an Ascend NPU.
+fn class_of_task(task_type: &[u8]) -> Class {
+    let has = |word: &[u8]| memchr::memmem::find(task_type, word).is_some();
+    if has(b"EVENT") || has(b"NOTIFY") {
+        // A stream that waits runs nothing.
+        Class::Other
+    } else if has(b"MEMCPY") || has(b"SDMA") {
+        Class::Device(DeviceEventKind::Memcpy)
+    } else {
+        Class::Device(DeviceEventKind::Kernel)
+    }
+}
+
 fn class(event: &RawEvent<'_>) -> Class {
     let category = event.category.raw;
     let class = match class_of(category) {
@@ -62,6 +75,8 @@ fn class(event: &RawEvent<'_>) -> Class {
         // The autograd profiler's own exporter, before Kineto, names the rows and gives no category.
         Class::Missing if event.pid.raw == b"CPU functions" => Class::Op(OpKind::Operator),
         Class::Missing if event.pid.raw == b"CUDA functions" => Class::Device(DeviceEventKind::Kernel),
+        // Ascend's profiler gives the tasks of an NPU no category either.
+        Class::Missing if !event.args.task_type.raw.is_empty() => class_of_task(event.args.task_type.raw),
         class => class,
     }
 }
@@ -143,6 +158,7 @@ impl Decoder {
     #[inline(always)]
     pub(super) fn push(&mut self, event: &RawEvent<'_>, at: usize) {
         self.builder.count_event();
+        self.builder.set_place(self.base + at as u64);
         if event.odd_value {
             self.note("odd-value", Severity::Warning, at, "numbers that are none or too large; taken as not given");
         }
@@ -195,7 +211,7 @@ impl Decoder {
         };
         let duration = event.duration.unwrap_or_else(|| self.no_duration(at));
         if start == Nanos::ZERO {
-            self.at_zero(at);
+            self.builder.note_zero();
         }
         if duration < Nanos::ZERO {
             self.note("negative-duration", Severity::Warning, at, "negative durations; taken as 0");
@@ -208,11 +224,6 @@ impl Decoder {
         let message = "events without a readable duration (dur); taken as 0";
         self.note("event-without-duration", Severity::Warning, at, message);
         Nanos::ZERO
-    }
-
-    #[cold]
-    fn at_zero(&mut self, at: usize) {
-        self.builder.note_zero(self.base + at as u64);
     }
 
     #[inline(always)]
@@ -300,7 +311,7 @@ impl Decoder {
             return;
         }
         if time == Nanos::ZERO {
-            self.at_zero(at);
+            self.builder.note_zero();
         }
         if event.phase == b'E' {
             let thread = self.thread(event);
@@ -326,7 +337,7 @@ impl Decoder {
             return;
         };
         if time == Nanos::ZERO {
-            self.at_zero(at);
+            self.builder.note_zero();
         }
         let args = &event.args;
         let Some(bytes) = args.memory_bytes else {
@@ -345,7 +356,7 @@ impl Decoder {
             return self.builder.push_out_of_memory(row);
         }
         if args.total_allocated < 0 {
-            self.builder.note_no_total(self.base + at as u64);
+            self.builder.note_no_total();
         }
         let row = MemoryEvent {
             time,

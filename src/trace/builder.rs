@@ -2,6 +2,7 @@
 
 use super::columns::IdMap;
 use super::oddities::{Holes, overlaps};
+use super::places::Places;
 use super::{
     Detail, DetailId, Device, DeviceEvent, DeviceEvents, DeviceId, Diagnostics, Frame, Frames, Info, Keep, MemoryEvent,
     MemoryEvents, Op, Ops, OutOfMemory, OutOfMemoryEvents, Severity, Snapshot, StackId, StackNode, StrId, Strings,
@@ -10,6 +11,7 @@ use super::{
 use crate::units::Nanos;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Collects the events of a trace in the order of the file, and [finishes](Self::finish) them into a [`Trace`].
 ///
@@ -28,6 +30,10 @@ pub struct TraceBuilder {
     memory: MemoryEvents,
     out_of_memory: OutOfMemoryEvents,
     marks: Vec<Mark>,
+    /// Where in the input the event stands that is being added, where that was told.
+    place: Option<u64>,
+    op_places: Places,
+    frame_places: Places,
     process_names: HashMap<StrId, StrId>,
     snapshot: Option<Snapshot>,
     info: Info,
@@ -67,16 +73,23 @@ impl<T, K: std::hash::Hash + Eq> Interned<T, K> {
 
 /// One side of a range whose begin and end are events of their own (`ph` `B` and `E`).
 #[derive(Clone, Copy, Debug)]
-enum Mark {
+struct Mark {
+    side: Side,
+    /// Where it stands in the input, where that was told.
+    place: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Side {
     Begin(Op),
     End(ThreadId, Nanos),
 }
 
 impl Mark {
     fn time(&self) -> Nanos {
-        match self {
-            Self::Begin(op) => op.start,
-            Self::End(_, time) => *time,
+        match self.side {
+            Side::Begin(op) => op.start,
+            Side::End(_, time) => time,
         }
     }
 }
@@ -107,6 +120,9 @@ impl TraceBuilder {
             memory: MemoryEvents::default(),
             out_of_memory: OutOfMemoryEvents::default(),
             marks: Vec::new(),
+            place: None,
+            op_places: Places::default(),
+            frame_places: Places::default(),
             process_names: HashMap::new(),
             snapshot: None,
             info: Info::default(),
@@ -181,19 +197,26 @@ impl TraceBuilder {
         StackId(self.stacks.intern(node, || node))
     }
 
+    /// Tells where in the input the events stand that are added from now on, for diagnostics that need all events.
+    #[inline(always)]
+    pub(crate) fn set_place(&mut self, offset: u64) {
+        self.place = Some(offset);
+    }
+
     /// Adds a CPU-side event.
     pub fn push_op(&mut self, op: Op) {
+        self.op_places.push(self.place);
         self.ops.push(op);
     }
 
     /// Adds the begin of a CPU-side event whose end comes on its own; its duration is not read.
     pub fn push_begin(&mut self, op: Op) {
-        self.marks.push(Mark::Begin(op));
+        self.marks.push(Mark { side: Side::Begin(op), place: self.place });
     }
 
     /// Ends the innermost begun event of a thread.
     pub fn push_end(&mut self, thread: ThreadId, time: Nanos) {
-        self.marks.push(Mark::End(thread, time));
+        self.marks.push(Mark { side: Side::End(thread, time), place: self.place });
     }
 
     /// Adds a device-side event.
@@ -203,6 +226,7 @@ impl TraceBuilder {
 
     /// Adds a Python frame.
     pub fn push_frame(&mut self, frame: Frame) {
+        self.frame_places.push(self.place);
         self.frames.push(frame);
     }
 
@@ -227,16 +251,15 @@ impl TraceBuilder {
         self.events += 1;
     }
 
-    /// Tells where an event at time 0 stands in the input, in case that such turn out to be holes.
-    pub(crate) fn note_zero(&mut self, offset: u64) {
-        self.first_at_zero.get_or_insert(offset);
+    /// Tells that the event being added is at time 0, in case that such turn out to be holes.
+    pub(crate) fn note_zero(&mut self) {
+        self.first_at_zero = self.first_at_zero.or(self.place);
     }
 
-    /// Tells where an allocation or a free without the allocator's totals stands in the input, in case that others have
-    /// them.
-    pub(crate) fn note_no_total(&mut self, offset: u64) {
-        self.without_totals.0 += 1;
-        self.without_totals.1.get_or_insert(offset);
+    /// Tells that the allocation or free being added comes without the allocator's totals, in case that others have them.
+    pub(crate) fn note_no_total(&mut self) {
+        let (count, first) = self.without_totals;
+        self.without_totals = (count + 1, first.or(self.place));
     }
 
     /// How many events were counted.
@@ -297,15 +320,20 @@ impl TraceBuilder {
         for (pid, name) in &next.process_names {
             self.process_names.insert(moved(*pid), moved(*name));
         }
-        self.marks.extend(next.marks.into_iter().map(|mark| match mark {
-            Mark::Begin(op) => Mark::Begin(Op {
-                name: moved(op.name),
-                thread: ids.threads[op.thread.index()],
-                detail: ids.details[op.detail.index()],
-                ..op
-            }),
-            Mark::End(thread, time) => Mark::End(ids.threads[thread.index()], time),
+        self.marks.extend(next.marks.into_iter().map(|Mark { side, place }| {
+            let side = match side {
+                Side::Begin(op) => Side::Begin(Op {
+                    name: moved(op.name),
+                    thread: ids.threads[op.thread.index()],
+                    detail: ids.details[op.detail.index()],
+                    ..op
+                }),
+                Side::End(thread, time) => Side::End(ids.threads[thread.index()], time),
+            };
+            Mark { side, place }
         }));
+        self.op_places.append(&next.op_places);
+        self.frame_places.append(&next.frame_places);
         self.ops.append(&next.ops, &ids);
         self.device_events.append(&next.device_events, &ids);
         self.frames.append(&next.frames, &ids);
@@ -330,24 +358,30 @@ impl TraceBuilder {
         }
         self.pair_marks();
         let threads = self.threads.values.len();
-        let (mut odd_ops, mut odd_frames) = (0, 0);
-        let Self { ops, device_events, frames, memory, out_of_memory, .. } = &mut self;
+        let (mut odd_ops, mut odd_frames) = ((0, None), (0, None));
+        let Self { ops, op_places, device_events, frames, frame_places, memory, out_of_memory, .. } = &mut self;
         rayon::scope(|scope| {
             scope.spawn(|_| {
-                if let Some(order) = by_start(ops.start(), ops.duration()) {
-                    ops.permute(&order);
+                let order = by_start(ops.start(), ops.duration());
+                if let Some(order) = &order {
+                    ops.permute(order);
                 }
-                ops.remove(holes.rows(ops.start()));
+                let holes = holes.rows(ops.start());
+                ops.remove(holes.clone());
                 ops.shrink();
-                odd_ops = overlaps(ops.start(), ops.duration(), ops.thread(), threads);
+                let rows = (ops.start(), ops.duration(), ops.thread());
+                odd_ops = count_overlaps(rows, threads, &SortedPlaces { places: op_places, order, holes });
             });
             scope.spawn(|_| {
-                if let Some(order) = by_start(frames.start(), frames.duration()) {
-                    frames.permute(&order);
+                let order = by_start(frames.start(), frames.duration());
+                if let Some(order) = &order {
+                    frames.permute(order);
                 }
-                frames.remove(holes.rows(frames.start()));
+                let holes = holes.rows(frames.start());
+                frames.remove(holes.clone());
                 frames.shrink();
-                odd_frames = overlaps(frames.start(), frames.duration(), frames.thread(), threads);
+                let rows = (frames.start(), frames.duration(), frames.thread());
+                odd_frames = count_overlaps(rows, threads, &SortedPlaces { places: frame_places, order, holes });
             });
             if let Some(order) = by_start(device_events.start(), device_events.duration()) {
                 device_events.permute(&order);
@@ -365,10 +399,12 @@ impl TraceBuilder {
             out_of_memory.remove(holes.rows(out_of_memory.time()));
             out_of_memory.shrink();
         });
-        self.diagnostics.note_many("overlap", Severity::Warning, odd_ops + odd_frames, None, || {
-            "events that begin within another on their thread and end after it; both are kept, and neither is in the other"
-                .into()
-        });
+        for (count, first) in [odd_ops, odd_frames] {
+            self.diagnostics.note_many("overlap", Severity::Warning, count, first, || {
+                "events that begin within another on their thread and end after it; both are kept, and neither is in the other"
+                    .into()
+            });
+        }
         for thread in &mut self.threads.values {
             if let Some(name) = self.process_names.get(&thread.process) {
                 thread.process_name = *name;
@@ -427,27 +463,62 @@ impl TraceBuilder {
         let mut marks = std::mem::take(&mut self.marks);
         marks.sort_by_key(Mark::time);
         let last = marks.last().map_or(Nanos::ZERO, Mark::time);
-        let mut open: HashMap<ThreadId, Vec<Op>> = HashMap::new();
-        for mark in marks {
-            match mark {
-                Mark::Begin(op) => open.entry(op.thread).or_default().push(op),
-                Mark::End(thread, time) => match open.get_mut(&thread).and_then(Vec::pop) {
-                    Some(op) => self.ops.push(Op { duration: time - op.start, ..op }),
-                    None => self.diagnostics.note("end-without-begin", Severity::Warning, None, || {
+        let mut open: HashMap<ThreadId, Vec<(Op, Option<u64>)>> = HashMap::new();
+        for Mark { side, place } in marks {
+            match side {
+                Side::Begin(op) => open.entry(op.thread).or_default().push((op, place)),
+                Side::End(thread, time) => match open.get_mut(&thread).and_then(Vec::pop) {
+                    Some((op, place)) => self.push_paired(Op { duration: time - op.start, ..op }, place),
+                    None => self.diagnostics.note("end-without-begin", Severity::Warning, place, || {
                         "ends (ph E) without a begin (ph B) on their thread".into()
                     }),
                 },
             }
         }
-        let mut left: Vec<Op> = open.into_values().flatten().collect();
-        left.sort_by_key(|op| (op.start, op.thread, op.name));
-        for op in left {
-            self.ops.push(Op { duration: last - op.start, unfinished: true, ..op });
-            self.diagnostics.note("begin-without-end", Severity::Warning, None, || {
+        let mut left: Vec<_> = open.into_values().flatten().collect();
+        left.sort_by_key(|(op, _)| (op.start, op.thread, op.name));
+        for (op, place) in left {
+            self.push_paired(Op { duration: last - op.start, unfinished: true, ..op }, place);
+            self.diagnostics.note("begin-without-end", Severity::Warning, place, || {
                 "begins (ph B) without an end (ph E); taken to last until the last mark".into()
             });
         }
     }
+
+    fn push_paired(&mut self, op: Op, place: Option<u64>) {
+        self.op_places.push(place);
+        self.ops.push(op);
+    }
+}
+
+/// The places of rows that were put in order and of which some were left out.
+struct SortedPlaces<'a> {
+    places: &'a Places,
+    /// The row that stands at each place of the order, unless they were in order.
+    order: Option<Vec<u32>>,
+    /// The rows of the order that were left out.
+    holes: Range<usize>,
+}
+
+impl SortedPlaces<'_> {
+    fn get(&self, row: usize) -> Option<u64> {
+        let row = if row < self.holes.start { row } else { row + self.holes.len() };
+        self.places.get(self.order.as_ref().map_or(row, |order| order[row] as usize))
+    }
+}
+
+/// How many events overlap partly with an earlier one on their thread, and where the first of them stands in the input.
+fn count_overlaps(
+    (start, duration, thread): (&[Nanos], &[Nanos], &[ThreadId]),
+    threads: usize,
+    places: &SortedPlaces<'_>,
+) -> (u64, Option<u64>) {
+    let (mut count, mut first) = (0, None);
+    overlaps(start, duration, thread, threads, |row| {
+        count += 1;
+        first = [first, places.get(row)].into_iter().flatten().min();
+    });
+    (count, first)
 }
 
 /// The order by start, longest first, then as they are; `None` where they are in that order already.

@@ -10,6 +10,7 @@ mod device;
 mod diagnostics;
 pub mod host_memory;
 mod oddities;
+mod places;
 pub mod smi;
 pub mod snapshot;
 mod strings;

@@ -49,18 +49,24 @@ impl Holes {
     }
 }
 
-/// How many events begin within an earlier one on their thread and end after it. The columns are by start, longest first.
-pub(super) fn overlaps(start: &[Nanos], duration: &[Nanos], thread: &[ThreadId], threads: usize) -> u64 {
+/// Tells `found` of each event that begins within an earlier one on its thread and ends after it. The columns are by start,
+/// longest first.
+pub(super) fn overlaps(
+    start: &[Nanos],
+    duration: &[Nanos],
+    thread: &[ThreadId],
+    threads: usize,
+    mut found: impl FnMut(usize),
+) {
     // Ends of the events that hold the moment, the earliest on top.
     let mut open: Vec<Vec<Nanos>> = vec![Vec::new(); threads];
-    let mut count = 0;
-    for ((start, duration), thread) in start.iter().zip(duration).zip(thread) {
+    for (row, ((start, duration), thread)) in start.iter().zip(duration).zip(thread).enumerate() {
         let (stack, end) = (&mut open[thread.index()], *start + *duration);
         while stack.last().is_some_and(|earlier| earlier <= start) {
             stack.pop();
         }
         if stack.last().is_some_and(|earlier| *earlier < end) {
-            count += 1;
+            found(row);
             // Whatever overlaps these from now on begins within this one too.
             while stack.last().is_some_and(|earlier| *earlier < end) {
                 stack.pop();
@@ -68,27 +74,28 @@ pub(super) fn overlaps(start: &[Nanos], duration: &[Nanos], thread: &[ThreadId],
         }
         stack.push(end);
     }
-    count
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn count(events: &[(i64, i64, u32)]) -> u64 {
+    fn overlapping(events: &[(i64, i64, u32)]) -> Vec<usize> {
         let start: Vec<_> = events.iter().map(|e| Nanos(e.0)).collect();
         let duration: Vec<_> = events.iter().map(|e| Nanos(e.1 - e.0)).collect();
         let thread: Vec<_> = events.iter().map(|e| ThreadId(e.2)).collect();
-        overlaps(&start, &duration, &thread, 2)
+        let mut rows = Vec::new();
+        overlaps(&start, &duration, &thread, 2, |row| rows.push(row));
+        rows
     }
 
     #[test]
     fn only_events_that_end_after_what_they_begin_in_overlap() {
         //  0: [      ][  ]        1:   [   ]
         //       [ ][   ]  nests; the last begins in the first and ends after it
-        assert_eq!(count(&[(0, 10, 0), (2, 4, 0), (3, 30, 1), (4, 10, 0), (10, 14, 0)]), 0);
-        assert_eq!(count(&[(0, 10, 0), (2, 12, 0), (3, 30, 1), (4, 14, 0), (14, 14, 0)]), 2);
-        assert_eq!(count(&[(0, 10, 0), (0, 5, 0), (3, 5, 0), (5, 10, 0)]), 0);
+        assert_eq!(overlapping(&[(0, 10, 0), (2, 4, 0), (3, 30, 1), (4, 10, 0), (10, 14, 0)]), []);
+        assert_eq!(overlapping(&[(0, 10, 0), (2, 12, 0), (3, 30, 1), (4, 14, 0), (14, 14, 0)]), [1, 3]);
+        assert_eq!(overlapping(&[(0, 10, 0), (0, 5, 0), (3, 5, 0), (5, 10, 0)]), []);
     }
 
     #[test]
