@@ -6,9 +6,11 @@
 
 mod support;
 
+use std::path::Path;
 use support::shared_traces;
 use tracetool::analysis::averages::{AveragesOptions, KeyAverages};
 use tracetool::input::{ReadOptions, read, read_path};
+use tracetool::report::top::Top;
 use tracetool::trace::{Device, DeviceEventKind, OpKind, Severity, Trace};
 use tracetool::units::{Bytes, Nanos};
 
@@ -68,6 +70,8 @@ fn kernels_that_overlap_are_both_kept() {
     let Some(Ok(trace)) = malformed("overlap_x__perfetto4280.json") else { return };
     let kernels: Vec<_> = trace.device_events().iter().map(|e| (trace.str(e.name), e.start.0, e.duration.0)).collect();
     assert_eq!(kernels, [("A", 3_000, 4_500), ("B", 5_000, 4_000)]);
+    assert_eq!((trace.events(), averages(&trace).rows.len(), odd(&trace)), (2, 2, vec![]));
+    assert_eq!(averages(&trace).self_device_time_total, Nanos(8_500));
 }
 
 #[test]
@@ -85,6 +89,9 @@ fn memory_of_a_back_end_from_outside_is_its_own() {
     let memory: Vec<_> =
         trace.memory().iter().map(|m| (trace.device(m.device).to_string(), m.bytes.0, m.total_allocated.0)).collect();
     assert_eq!(memory, [("privateuse1:0".into(), 1024, 1024), ("cpu".into(), 64, 64)]);
+    let rows = averages(&trace).rows;
+    assert_eq!((trace.events(), rows.len(), odd(&trace)), (2, 1, vec![]));
+    assert_eq!((rows[0].self_device_memory_usage, rows[0].self_cpu_memory_usage), (Bytes(1024), Bytes(64)));
 }
 
 #[test]
@@ -102,6 +109,8 @@ fn backslashes_of_windows_stay() {
     let Some(Ok(trace)) = malformed("windows_backslash__pytorch98432.json") else { return };
     let frames: Vec<&str> = trace.frames().name().iter().map(|name| trace.str(*name)).collect();
     assert_eq!(frames[0], "torch\\cuda\\__init__.py(219): _lazy_init");
+    assert_eq!((trace.events(), frames.len()), (2, 2));
+    assert_eq!(odd(&trace), [("bad-escape", 2, Some(43))]);
     assert_eq!(trace.diagnostics().get("bad-escape").map(|d| d.severity), Some(Severity::Warning));
 }
 
@@ -113,6 +122,7 @@ fn what_is_cut_off_is_told_and_the_whole_events_stand() {
     assert!(trace.diagnostics().lost_data());
     let Some(Ok(trace)) = malformed("truncated.json.gz") else { return };
     assert_eq!(odd(&trace), [("cut-off-event", 1, Some(43)), ("truncated-gzip", 1, Some(57))]);
+    assert_eq!(trace.events(), 0);
 }
 
 #[test]
@@ -188,6 +198,78 @@ fn public_traces_have_the_numbers_that_python_counts() {
         let trace = read.unwrap();
         assert_eq!(counts(&trace), expected, "{name}");
         assert!(!trace.diagnostics().lost_data(), "{name}: {:?}", trace.diagnostics());
+    }
+}
+
+#[test]
+fn public_traces_have_the_rows_and_device_times_that_python_counts_and_nothing_is_odd() {
+    for (name, rows, device_time) in [
+        ("ascend/trace_view.json", 201, 1_790_457),
+        ("gpu_only/trace1.json", 34, 12_399_000),
+        ("hta_large_integer/rank-70.Mar_25_20_48_12.2861.pt.trace.json.gz", 2, 50_000),
+        ("hta_ns_resolution/rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz", 191, 472_454_441),
+        ("kineto_2021_01_array/worker0.pt.trace.json.gz", 151, 649_472_000),
+        ("kineto_2021_06/worker0.1623143089861.pt.trace.json.gz", 157, 603_558_000),
+        ("spiking_1_12/trace.json", 20, 0),
+        ("switch_transformers/trace.json", 100, 621_729_000),
+        ("tracelens_h100/gaunernst_bert-small-uncased__1016001.json.gz", 54, 309_437),
+        ("tracelens_mi300/gaunernst_bert-small-uncased__1016001.json.gz", 50, 390_748),
+    ] {
+        let Some(Ok(trace)) = shared(&format!("public/{name}")) else { return };
+        let averages = averages(&trace);
+        assert_eq!((averages.rows.len(), averages.self_device_time_total), (rows, Nanos(device_time)), "{name}");
+        assert_eq!(odd(&trace), [], "{name}");
+    }
+}
+
+/// What `top` says of a file that it makes no row of.
+fn refusal(trace: &Trace) -> String {
+    Top::default().run(trace).unwrap_err().to_string()
+}
+
+#[test]
+fn a_trace_without_a_row_is_refused_with_what_it_holds() {
+    let only = |kinds: &str| {
+        format!(
+            "the trace holds no operators, runtime calls or kernels, only {kinds} (wrap the code to look at in `with \
+             torch.profiler.profile():`, and export after the block)"
+        )
+    };
+    for (name, expected) in [
+        ("malformed/nan_bare__bluepill437.json", only("other events (ph C)")),
+        ("malformed/string_ts_abs__ascend133.json", only("other events (ph X, no category)")),
+        ("malformed/windows_backslash__pytorch98432.json", only("Python frames")),
+        ("malformed/truncated.json.gz", "the trace holds no events (the file is incomplete or damaged)".to_owned()),
+        ("public/empty_capture/worker0.pt.trace.json", only("other events (ph M; ph i, no category)")),
+        ("public/not_json/trace2.json", only("other events (ph B, PERF; ph E, PERF)")),
+    ] {
+        let Some(Ok(trace)) = shared(name) else { return };
+        assert_eq!(refusal(&trace), expected, "{name}");
+    }
+}
+
+#[test]
+fn every_shared_file_that_is_broken_or_of_others_has_a_test_with_its_numbers() {
+    fn files(folder: &Path) -> Vec<String> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                names.extend(files(&path));
+            } else {
+                names.push(path.file_name().unwrap().to_str().unwrap().to_owned());
+            }
+        }
+        names
+    }
+    let Some(shared) = shared_traces() else { return };
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let code: String = ["sources.rs", "smi.rs", "snapshots.rs"]
+        .iter()
+        .map(|name| std::fs::read_to_string(tests.join(name)).unwrap())
+        .collect();
+    for name in files(&shared.join("malformed")).into_iter().chain(files(&shared.join("public"))) {
+        assert!(name == "SOURCES.tsv" || code.contains(&name), "{name} is in no test");
     }
 }
 

@@ -104,7 +104,9 @@ impl Summary {
             document.insert("snapshot".into(), snapshot_summary::document(snapshot, &stats));
         }
         for card in &busy {
-            blocks.push(Block::Heading(format!("Work of device {}", card.device)));
+            // -1 where the file does not say.
+            let which = if card.device < 0 { "the device".to_owned() } else { format!("device {}", card.device) };
+            blocks.push(Block::Heading(format!("Work of {which}")));
             blocks.push(Block::Facts(busy_facts(card)));
         }
         document.insert("busy".into(), to_json(&busy)?);

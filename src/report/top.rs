@@ -163,6 +163,10 @@ struct Facets {
 fn nothing(trace: &Trace) -> Error {
     let kinds: Vec<&str> = trace.unmodelled().iter().take(4).map(|(kind, _)| kind.as_str()).collect();
     let what = match kinds.as_slice() {
+        // The only events that are known and make no row.
+        [] if trace.events() > 0 => {
+            "the trace holds no operators, runtime calls or kernels, only Python frames".to_owned()
+        }
         [] => "the trace holds no events".to_owned(),
         kinds => {
             format!("the trace holds no operators, runtime calls or kernels, only other events ({})", kinds.join("; "))
