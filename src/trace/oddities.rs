@@ -93,9 +93,9 @@ mod tests {
     fn only_events_that_end_after_what_they_begin_in_overlap() {
         //  0: [      ][  ]        1:   [   ]
         //       [ ][   ]  nests; the last begins in the first and ends after it
-        assert_eq!(overlapping(&[(0, 10, 0), (2, 4, 0), (3, 30, 1), (4, 10, 0), (10, 14, 0)]), []);
+        assert!(overlapping(&[(0, 10, 0), (2, 4, 0), (3, 30, 1), (4, 10, 0), (10, 14, 0)]).is_empty());
         assert_eq!(overlapping(&[(0, 10, 0), (2, 12, 0), (3, 30, 1), (4, 14, 0), (14, 14, 0)]), [1, 3]);
-        assert_eq!(overlapping(&[(0, 10, 0), (0, 5, 0), (3, 5, 0), (5, 10, 0)]), []);
+        assert!(overlapping(&[(0, 10, 0), (0, 5, 0), (3, 5, 0), (5, 10, 0)]).is_empty());
     }
 
     #[test]
