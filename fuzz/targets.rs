@@ -85,7 +85,8 @@ pub fn pieces(data: &[u8]) {
     let Some((&[how, low, high, keep], data)) = data.split_first_chunk() else { return };
     let batch = usize::from(u16::from_le_bytes([low, high])) + 2;
     let bit = |n: u8| keep & 1 << n == 0;
-    let keep = Keep { ops: bit(0), details: bit(1), device_events: bit(2), frames: bit(3), memory: bit(4) };
+    let keep =
+        Keep { ops: bit(0), details: bit(1), device_events: bit(2), frames: bit(3), memory: bit(4), history: bit(5) };
     let whole = ReadOptions { keep, ..options(1) };
     let cut = ReadOptions { keep, ..options(1 + usize::from(how >> 1 & 1)) };
     let want = said(fuzzing::read_in_batches(data, &whole, LIMIT, true));

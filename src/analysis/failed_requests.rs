@@ -71,7 +71,7 @@ fn of_history(snapshot: &Snapshot, history: &History) -> Vec<OutOfMemory> {
             time: entry.time,
             requested_bytes: entry.requested,
             device_free_bytes: failed.device_free,
-            stack: entry.stack,
+            stack: history.origin(entry).stack,
             cache: None,
         });
     }
@@ -82,9 +82,13 @@ fn of_history(snapshot: &Snapshot, history: &History) -> Vec<OutOfMemory> {
     for (failed, found) in history.out_of_memory.iter().zip(&mut found).skip(first).rev() {
         while at > failed.entry {
             at -= 1;
-            past.undo(&history.entries[at]);
+            let entry = &history.entries[at];
+            past.undo(entry, history.origin(entry).stream);
         }
-        found.cache = history.entries.get(failed.entry).map(|e| past.cache(e.requested, e.stream, failed.device_free));
+        found.cache = history.entries.get(failed.entry).map(|e| {
+            let stream = history.origin(e).stream;
+            past.cache(e.requested, stream, failed.device_free)
+        });
     }
     found
 }
@@ -115,16 +119,16 @@ impl Past {
         Self { segments: segments().map(reserved).collect(), active: blocks.map(|b| (b.address, b.size)).collect() }
     }
 
-    fn undo(&mut self, entry: &HistoryEntry) {
+    fn undo(&mut self, entry: &HistoryEntry, stream: i64) {
         let (address, end) = (entry.address, end_of(entry.address, entry.size));
         let pool = if entry.size <= SMALL_SEGMENT { Pool::Small } else { Pool::Large };
         match entry.action {
             Action::Alloc => drop(self.active.remove(&address)),
             Action::FreeCompleted => drop(self.active.insert(address, entry.size)),
             Action::SegmentAlloc => drop(self.segments.remove(&address)),
-            Action::SegmentFree => drop(self.segments.insert(address, Reserved { end, stream: entry.stream, pool })),
+            Action::SegmentFree => drop(self.segments.insert(address, Reserved { end, stream, pool })),
             Action::SegmentMap => self.unmap(address, end),
-            Action::SegmentUnmap => self.map(address, Reserved { end, stream: entry.stream, pool }),
+            Action::SegmentUnmap => self.map(address, Reserved { end, stream, pool }),
             _ => {}
         }
     }

@@ -1,7 +1,8 @@
 //! How high a curve goes without the blocks of a group.
 //!
 //! What a group holds changes only at its own events, so between them the highest total decides: a tree of maxima over
-//! the curve answers each stretch in logarithmic time, and all groups together take time near linear in the blocks.
+//! the curve answers each stretch in logarithmic time, and all groups together take time near linear in the blocks, in one
+//! pass over them.
 
 use super::allocations::DeviceMemory;
 use super::grouping::Groups;
@@ -10,64 +11,87 @@ use crate::units::Bytes;
 /// For each group the greatest allocated total that is left at any event once the group's live blocks are taken off.
 pub(super) fn peaks_without(memory: &DeviceMemory, groups: &Groups) -> Vec<Bytes> {
     let maxima = Maxima::build(memory.allocated());
-    let changes = changes_by_group(memory, groups);
-    let peak = |changes: &Vec<(u32, Bytes)>| {
-        let (mut from, mut held, mut highest) = (0, Bytes::ZERO, Bytes(i64::MIN));
-        let end = (memory.len() as u32, Bytes::ZERO);
-        for (event, change) in changes.iter().copied().chain([end]) {
-            if let Some(top) = maxima.of(from, event as usize) {
-                highest = highest.max(top - held);
-            }
-            (from, held) = (event as usize, held + change);
-        }
-        highest.max(Bytes::ZERO)
+    let mut left = vec![Left { from: 0, held: Bytes::ZERO, highest: Bytes(i64::MIN) }; groups.keys.len()];
+    each_change(memory, groups, |group, event, change| {
+        let left = &mut left[group as usize];
+        left.pass(&maxima, event);
+        left.held += change;
+    });
+    let highest = |mut left: Left| {
+        left.pass(&maxima, memory.len());
+        left.highest.max(Bytes::ZERO)
     };
-    changes.iter().map(peak).collect()
+    left.into_iter().map(highest).collect()
 }
 
-/// For each group the events at which what it holds changes, and by how much.
-fn changes_by_group(memory: &DeviceMemory, groups: &Groups) -> Vec<Vec<(u32, Bytes)>> {
+/// What is left of the curve without a group, as far as it is known.
+#[derive(Clone, Copy)]
+struct Left {
+    from: usize,
+    held: Bytes,
+    highest: Bytes,
+}
+
+impl Left {
+    /// Goes on to before event `to`.
+    fn pass(&mut self, maxima: &Maxima<'_>, to: usize) {
+        if let Some(top) = maxima.of(self.from, to) {
+            self.highest = self.highest.max(top - self.held);
+        }
+        self.from = to;
+    }
+}
+
+/// Tells in the order of time each group, event, and by how much what the group holds changes there.
+fn each_change(memory: &DeviceMemory, groups: &Groups, mut tell: impl FnMut(u32, usize, Bytes)) {
     let mut ends: Vec<(u32, u32)> = Vec::with_capacity(memory.blocks().len());
     for (i, block) in memory.blocks().iter().enumerate() {
         ends.extend(block.freed().map(|freed| (freed as u32, i as u32)));
     }
     ends.sort_unstable();
     let mut ends = ends.into_iter().peekable();
-    let mut changes: Vec<Vec<(u32, Bytes)>> = vec![Vec::new(); groups.keys.len()];
     let bytes = |i: u32| memory.blocks()[i as usize].bytes;
     for (i, block) in memory.blocks().iter().enumerate() {
         while let Some((event, freed)) = ends.next_if(|e| e.0 as usize <= block.allocated()) {
-            changes[groups.of[freed as usize] as usize].push((event, -bytes(freed)));
+            tell(groups.of[freed as usize], event as usize, -bytes(freed));
         }
-        changes[groups.of[i] as usize].push((block.allocated() as u32, block.bytes));
+        tell(groups.of[i], block.allocated(), block.bytes);
     }
     for (event, freed) in ends {
-        changes[groups.of[freed as usize] as usize].push((event, -bytes(freed)));
+        tell(groups.of[freed as usize], event as usize, -bytes(freed));
     }
-    changes
 }
 
-/// A complete binary tree of maxima.
-pub(super) struct Maxima {
+/// The greatest of any stretch of values: a complete binary tree of maxima over pieces of them.
+pub(super) struct Maxima<'v> {
+    values: &'v [Bytes],
     leaves: usize,
     nodes: Vec<Bytes>,
 }
 
-impl Maxima {
-    pub(super) fn build(values: &[Bytes]) -> Self {
-        let leaves = values.len();
+/// How many values a leaf is of: few enough to look at, and many enough that the tree is small beside the values.
+const PIECE: usize = 32;
+
+impl<'v> Maxima<'v> {
+    pub(super) fn build(values: &'v [Bytes]) -> Self {
+        let leaves = values.len().div_ceil(PIECE);
         let mut nodes = vec![Bytes(i64::MIN); leaves];
-        nodes.extend_from_slice(values);
+        nodes.extend(values.chunks(PIECE).map(|piece| piece.iter().max().copied().unwrap_or_default()));
         for i in (1..leaves).rev() {
             nodes[i] = nodes[2 * i].max(nodes[2 * i + 1]);
         }
-        Self { leaves, nodes }
+        Self { values, leaves, nodes }
     }
 
     /// The greatest value from `from` up to before `to`; `None` where there is none.
     pub(super) fn of(&self, from: usize, to: usize) -> Option<Bytes> {
-        let (mut low, mut high) = (from + self.leaves, to + self.leaves);
-        let mut top = None;
+        let most = |from: usize, to: usize| self.values.get(from..to).unwrap_or_default().iter().max().copied();
+        let (first, last) = (from.div_ceil(PIECE), to / PIECE);
+        if first >= last {
+            return most(from, to);
+        }
+        let (mut low, mut high) = (first + self.leaves, last + self.leaves);
+        let mut top = most(from, first * PIECE).max(most(last * PIECE, to));
         while low < high {
             if low % 2 == 1 {
                 top = top.max(Some(self.nodes[low]));
@@ -91,6 +115,16 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn the_greatest_of_a_stretch_is_what_looking_at_all_of_it_finds(
+            values in proptest::collection::vec(-50i64..50, 0..300), from in 0usize..300, len in 0usize..300
+        ) {
+            let values: Vec<Bytes> = values.into_iter().map(Bytes).collect();
+            let from = from.min(values.len());
+            let to = (from + len).min(values.len());
+            prop_assert_eq!(Maxima::build(&values).of(from, to), values[from..to].iter().max().copied());
+        }
+
         #[test]
         fn taking_a_group_off_the_curve_event_by_event_gives_the_same(
             steps in proptest::collection::vec((1u64..8, 1i64..50), 1..60), kinds in 1u32..5, base in 0i64..50

@@ -165,7 +165,7 @@ const MEASURES: &[Measure] = &[
 impl Flamegraph {
     /// The parts of a trace that the report needs.
     pub fn keep(&self) -> Keep {
-        Keep { details: false, ..Keep::ALL }
+        Keep { details: false, ..Keep::REPORTS }
     }
 
     /// The report.

@@ -39,7 +39,7 @@ type File<'a> = (&'a str, Vec<&'a Line>);
 impl Lines {
     /// The parts of a trace that the report needs.
     pub fn keep(&self) -> Keep {
-        Keep { device_events: false, ..Keep::ALL }
+        Keep { device_events: false, ..Keep::REPORTS }
     }
 
     /// The report. `text` gives the text of a line of a file, where it is known.

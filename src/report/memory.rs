@@ -72,6 +72,7 @@ pub(super) fn keep(group_by: &[GroupBy], modules: bool) -> Keep {
         details: any(&[GroupBy::Category, GroupBy::Shape]) || any(&GroupBy::OF_FRAMES),
         device_events: any(&[GroupBy::Category]),
         frames: modules || any(&[GroupBy::Module]) || any(&GroupBy::OF_FRAMES),
+        history: false,
     }
 }
 

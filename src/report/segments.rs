@@ -101,7 +101,7 @@ pub struct BlockFigure {
 impl Segments {
     /// The parts of a snapshot that the report needs.
     pub fn keep(&self) -> Keep {
-        Keep { ops: false, details: false, device_events: false, frames: true, memory: true }
+        Keep { ops: false, details: false, device_events: false, ..Keep::REPORTS }
     }
 
     /// The report.

@@ -183,7 +183,7 @@ fn nothing(trace: &Trace) -> Error {
 impl Top {
     /// The parts of a trace that the report needs.
     pub fn keep(&self) -> Keep {
-        Keep { frames: self.averages.group_by_stack_n > 0, ..Keep::ALL }
+        Keep { frames: self.averages.group_by_stack_n > 0, ..Keep::REPORTS }
     }
 
     /// The report.

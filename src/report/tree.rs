@@ -81,7 +81,7 @@ const METRICS: &[Metric] = &[
 impl Tree {
     /// The parts of a trace that the report needs.
     pub fn keep(&self) -> Keep {
-        Keep { frames: false, details: false, ..Keep::ALL }
+        Keep { frames: false, details: false, ..Keep::REPORTS }
     }
 
     /// The report.

@@ -129,11 +129,17 @@ pub struct Keep {
     pub frames: bool,
     /// Allocations, frees, out-of-memory events.
     pub memory: bool,
+    /// What the allocator did entry by entry ([`History::entries`](snapshot::History::entries)). Where a request failed, it
+    /// is kept all the same, to explain that.
+    pub history: bool,
 }
 
 impl Keep {
     /// Everything.
-    pub const ALL: Self = Self { ops: true, details: true, device_events: true, frames: true, memory: true };
+    pub const ALL: Self =
+        Self { ops: true, details: true, device_events: true, frames: true, memory: true, history: true };
+    /// Everything that reports are about: all but the history of a snapshot, of which memory events say the same.
+    pub const REPORTS: Self = Self { history: false, ..Self::ALL };
 }
 
 impl Default for Keep {

@@ -109,14 +109,41 @@ pub(crate) fn end_of(address: u64, size: Bytes) -> u64 {
 pub struct History {
     /// The device.
     pub device: Device,
-    /// What happened.
+    /// What happened; empty where it was not [kept](super::Keep::history).
     pub entries: Vec<HistoryEntry>,
+    /// Where entries came from, each distinct one once; see [`origin`](Self::origin).
+    pub origins: Vec<Origin>,
     /// Whether the file tells the times; without, entry `i` stands at `i` microseconds.
     pub timed: bool,
     /// Requests that failed, in the order of `entries`.
     pub out_of_memory: Vec<FailedRequest>,
     /// Entries that contradict the blocks at the end; where there are any, totals are a best guess.
     pub contradictions: u64,
+}
+
+impl History {
+    /// Where an entry of this history came from.
+    pub fn origin(&self, entry: &HistoryEntry) -> Origin {
+        self.origins.get(entry.origin as usize).copied().unwrap_or(Origin::UNKNOWN)
+    }
+}
+
+/// Where an entry of a history came from: one loop makes millions of entries that share all of this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// The stream.
+    pub stream: i64,
+    /// Who asked.
+    pub stack: StackId,
+    /// What `torch.compile` was at (`compile_context`); empty where there is nothing.
+    pub compile_context: StrId,
+    /// What the user said (`user_metadata`); empty where there is nothing.
+    pub user_metadata: StrId,
+}
+
+impl Origin {
+    const UNKNOWN: Self =
+        Self { stream: 0, stack: StackId::NONE, compile_context: StrId::EMPTY, user_metadata: StrId::EMPTY };
 }
 
 /// What happened in the allocator (`action`).
@@ -155,16 +182,10 @@ pub struct HistoryEntry {
     /// The bytes that it took: of a block its whole size, as `allocated_bytes` counts it; of a segment the same as
     /// `requested`.
     pub size: Bytes,
-    /// The stream.
-    pub stream: i64,
     /// When.
     pub time: Nanos,
-    /// Who asked.
-    pub stack: StackId,
-    /// What `torch.compile` was at (`compile_context`); empty where there is nothing.
-    pub compile_context: StrId,
-    /// What the user said (`user_metadata`); empty where there is nothing.
-    pub user_metadata: StrId,
+    /// The place of its stream and stack in [`History::origins`].
+    pub origin: u32,
     /// Whether `allocated` falls here: at the request to free, or at its completion where no request was recorded.
     pub frees: bool,
 }
@@ -195,7 +216,9 @@ impl Snapshot {
     /// Bytes of heap that the tables hold.
     pub(super) fn heap_bytes(&self) -> usize {
         let blocks: usize = self.segments.iter().map(|s| s.blocks.capacity() * size_of::<Block>()).sum();
-        let entries: usize = self.histories.iter().map(|h| h.entries.capacity() * size_of::<HistoryEntry>()).sum();
+        let history =
+            |h: &History| h.entries.capacity() * size_of::<HistoryEntry>() + h.origins.capacity() * size_of::<Origin>();
+        let entries: usize = self.histories.iter().map(history).sum();
         self.segments.capacity() * size_of::<Segment>() + blocks + entries
     }
 }

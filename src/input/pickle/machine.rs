@@ -3,7 +3,8 @@
 //! Source of the instructions: `pickletools.py` of CPython.
 
 use super::stream::Stream;
-use super::{DictRecord, Document, GROWN, Handle, Kind, ListRecord, Runs, narrow};
+use super::table::{Field, Table};
+use super::{DictRecord, Document, GROWN, Handle, Kind, ListRecord, NO_TABLE, Runs, Shape, int_handle, narrow};
 use crate::error::{Error, ErrorKind, Result};
 use hashbrown::HashMap;
 use std::borrow::Cow;
@@ -11,6 +12,8 @@ use std::io::Read;
 
 /// The shape without keys, which is made first.
 const EMPTY: u32 = 0;
+/// So many dictionaries of one layout have their values in runs; with more of them a table pays.
+const RUNS_BEFORE_TABLE: u32 = 32;
 
 /// Reads one pickle from `reader`, of at most `limit` bytes. What follows the pickle is not looked at.
 ///
@@ -28,6 +31,7 @@ pub(crate) fn read<R: Read>(reader: R, limit: u64) -> Result<Document> {
         shape_runs: Runs::default(),
         shapes: HashMap::new(),
         keys: Vec::new(),
+        unshared: 0,
         at: 0,
     };
     machine.shape_of(&[])?;
@@ -56,9 +60,11 @@ struct Machine<R> {
     runs: Runs,
     /// The keys of dictionaries.
     shape_runs: Runs,
-    /// The shapes of dictionaries, by where their keys lie.
-    shapes: HashMap<(u32, u32), u32>,
+    /// The shapes of dictionaries, by where their keys lie, and how many dictionaries of each were made.
+    shapes: HashMap<(u32, u32), (u32, u32)>,
     keys: Vec<Handle>,
+    /// Wide integers from this place on are nowhere but on the stack, in lists and in dictionaries.
+    unshared: usize,
     /// The place of the instruction at work.
     at: u64,
 }
@@ -66,7 +72,7 @@ struct Machine<R> {
 /// What instructions may refer to later, by number.
 #[derive(Default)]
 struct Memo {
-    dense: Vec<Option<Handle>>,
+    dense: Vec<Handle>,
     /// Numbers far beyond the dense part: Python's own reader would reserve memory up to them.
     sparse: HashMap<u64, Handle>,
     count: u64,
@@ -75,22 +81,22 @@ struct Memo {
 impl Memo {
     fn put(&mut self, number: u64, value: Handle) {
         let dense = self.dense.len() as u64;
-        let old = if number < dense {
-            self.dense[number as usize].replace(value)
+        let is_new = if number < dense {
+            std::mem::replace(&mut self.dense[number as usize], value) == Handle::ABSENT
         } else if number <= dense + 64 {
-            self.dense.resize(number as usize, None);
-            self.dense.push(Some(value));
-            self.sparse.remove(&number)
+            self.dense.resize(number as usize, Handle::ABSENT);
+            self.dense.push(value);
+            self.sparse.remove(&number).is_none()
         } else {
-            self.sparse.insert(number, value)
+            self.sparse.insert(number, value).is_none()
         };
-        self.count += u64::from(old.is_none());
+        self.count += u64::from(is_new);
     }
 
     fn get(&self, number: u64) -> Option<Handle> {
         // A sparse number that the dense part has grown past lies in the sparse part still.
-        let dense = usize::try_from(number).ok().and_then(|n| self.dense.get(n).copied().flatten());
-        dense.or_else(|| self.sparse.get(&number).copied())
+        let dense = usize::try_from(number).ok().and_then(|n| self.dense.get(n)).filter(|v| **v != Handle::ABSENT);
+        dense.or_else(|| self.sparse.get(&number)).copied()
     }
 }
 
@@ -225,6 +231,7 @@ impl<R: Read> Machine<R> {
             }
             b'2' => {
                 let start = self.top(1)?;
+                self.unshared = self.document.wide.len();
                 self.push(self.stack[start])
             }
             0x80 => self.protocol(),
@@ -299,6 +306,9 @@ impl<R: Read> Machine<R> {
 
     fn memoize(&mut self, number: u64) -> Result<()> {
         let top = self.stack[self.top(1)?];
+        if top.kind() == Kind::Wide {
+            self.unshared = self.document.wide.len();
+        }
         self.memo.put(number, top);
         Ok(())
     }
@@ -373,18 +383,21 @@ impl<R: Read> Machine<R> {
             keys.extend(self.stack[start..].iter().step_by(2));
             let shape = self.shape_of(&keys)?;
             self.keys = keys;
-            let items = &mut self.document.items;
-            let record = DictRecord { start: narrow(items.len())?, shape };
-            items.extend(self.stack[start..].iter().skip(1).step_by(2));
-            self.document.dicts[dict] = record;
+            let values = self.stack[start..].chunks_exact(2).map(|pair| pair[1]);
+            let Document { dicts, items, tables, shapes, wide, .. } = &mut self.document;
+            let table = tables.get_mut(shapes[shape as usize].table as usize);
+            let place = table.as_ref().map_or(items.len(), |table| table.rows());
+            dicts[dict] = DictRecord { start: narrow(place)?, shape };
+            match table {
+                Some(table) => table.push(values, wide, self.unshared)?,
+                None => items.extend(values),
+            }
             return Ok(());
         }
         let grown = if shape == GROWN {
             at as usize
         } else {
-            let keys = self.document.shape(shape);
-            let values = &self.document.items[at as usize..];
-            let entries = keys.iter().copied().zip(values.iter().copied()).collect();
+            let entries = self.entries(shape, at)?;
             let place = self.document.grown_dicts.len();
             self.document.grown_dicts.push(entries);
             self.document.dicts[dict] = DictRecord { start: narrow(place)?, shape: GROWN };
@@ -395,26 +408,40 @@ impl<R: Read> Machine<R> {
         Ok(())
     }
 
+    /// The entries of a dictionary of this shape that starts at `start`.
+    fn entries(&mut self, shape: u32, start: u32) -> Result<Vec<(Handle, Handle)>> {
+        let keys = self.document.keys(shape).to_vec();
+        let Document { items, tables, shapes, wide, .. } = &mut self.document;
+        let table = tables.get(shapes[shape as usize].table as usize);
+        let value = |at: usize| match table.map(|table| table.get(at, start as usize)) {
+            None => Ok(items[start as usize + at]),
+            Some(Field::Value(value)) => Ok(value),
+            Some(Field::Int(n)) => int_handle(n, wide),
+        };
+        let values = (0..keys.len()).map(value).collect::<Result<Vec<Handle>>>()?;
+        Ok(keys.into_iter().zip(values).collect())
+    }
+
     fn shape_of(&mut self, keys: &[Handle]) -> Result<u32> {
-        let Document { shape_keys, shapes, .. } = &mut self.document;
+        let Document { shape_keys, shapes, tables, .. } = &mut self.document;
         let place = self.shape_runs.intern(shape_keys, keys)?;
-        if let Some(shape) = self.shapes.get(&place) {
-            return Ok(*shape);
+        let (shape, uses) = self.shapes.entry(place).or_insert((GROWN, 0));
+        *uses = uses.saturating_add(1);
+        if *shape == GROWN || *uses == RUNS_BEFORE_TABLE {
+            *shape = narrow(shapes.len())?;
+            let mut table = NO_TABLE;
+            if *uses == RUNS_BEFORE_TABLE {
+                table = narrow(tables.len())?;
+                tables.push(Table::new(keys.len()));
+            }
+            let (start, len) = place;
+            shapes.push(Shape { start, len, table });
         }
-        let shape = narrow(shapes.len())?;
-        shapes.push(place);
-        self.shapes.insert(place, shape);
-        Ok(shape)
+        Ok(*shape)
     }
 
     fn push_int(&mut self, n: i64) -> Result<()> {
-        const LARGEST: i64 = (1 << (super::PAYLOAD_BITS - 1)) - 1;
-        let handle = if (-LARGEST - 1..=LARGEST).contains(&n) {
-            Handle::new(Kind::Small, (n as u32 & super::PAYLOAD) as usize)?
-        } else {
-            self.document.wide.push(n);
-            Handle::new(Kind::Wide, self.document.wide.len() - 1)?
-        };
+        let handle = int_handle(n, &mut self.document.wide)?;
         self.push(handle)
     }
 

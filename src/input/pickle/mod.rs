@@ -10,10 +10,13 @@
 //!
 //! So values lie in an arena and are named by four-byte handles: an object is stored once however often it is referred
 //! to, equal stacks share their items, dictionaries of one layout share their keys, and neither depth nor cycles cost
-//! anything, because nothing here recurses. Memory is bounded by a small multiple of the bytes really read.
+//! anything, because nothing here recurses. Where dictionaries of one layout are many, as the entries of a history, their
+//! values lie in columns ([`table`]), in which a value that all share takes no room. Memory is bounded by a small multiple
+//! of the bytes really read.
 
 mod machine;
 mod stream;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +27,7 @@ use crate::trace::{StrId, Strings};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
+use table::Table;
 
 /// A value: three bits of kind, 29 bits of number or place in the table of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +57,8 @@ impl Handle {
     const TRUE: Self = Self(2);
     const BYTES: Self = Self(3);
     const BIG_INT: Self = Self(4);
+    /// No value at all: an entry of the memo that nobody wrote.
+    const ABSENT: Self = Self(5);
 
     fn new(kind: Kind, place: usize) -> Result<Self> {
         match u32::try_from(place) {
@@ -68,6 +74,11 @@ impl Handle {
     fn place(self) -> usize {
         (self.0 & PAYLOAD) as usize
     }
+
+    /// The number of a small integer: its sign is the top bit of the 29.
+    fn small(self) -> i64 {
+        i64::from(((self.0 << 3) as i32) >> 3)
+    }
 }
 
 /// A list, tuple or set: a run of `items`, or one of `grown` once it was added to again.
@@ -78,7 +89,8 @@ struct ListRecord {
     len: u32,
 }
 
-/// A dictionary: the values of a shape's keys are a run of `items`; or one of `grown` once it was added to again.
+/// A dictionary: the values of a shape's keys are a run of `items` or a row of the shape's table; or one of `grown` once it
+/// was added to again.
 #[derive(Clone, Copy, Debug)]
 struct DictRecord {
     start: u32,
@@ -87,6 +99,17 @@ struct DictRecord {
 }
 
 const GROWN: u32 = u32::MAX;
+
+/// The keys of dictionaries of one layout, a run of `shape_keys`, and where their values lie.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    start: u32,
+    len: u32,
+    /// The place of their table in `tables`, or [`NO_TABLE`], when each has a run of `items`.
+    table: u32,
+}
+
+const NO_TABLE: u32 = u32::MAX;
 
 /// Runs of handles, equal ones stored once.
 #[derive(Debug, Default)]
@@ -112,6 +135,16 @@ impl Runs {
         self.table.insert_unique(hash, place, |place| hasher.hash_one(&pool[slice(pool, *place)]));
         Ok(place)
     }
+}
+
+/// The handle of an integer, which goes to `wide` where it does not fit.
+fn int_handle(n: i64, wide: &mut Vec<i64>) -> Result<Handle> {
+    const LARGEST: i64 = (1 << (PAYLOAD_BITS - 1)) - 1;
+    if (-LARGEST - 1..=LARGEST).contains(&n) {
+        return Handle::new(Kind::Small, (n as u32 & PAYLOAD) as usize);
+    }
+    wide.push(n);
+    Handle::new(Kind::Wide, wide.len() - 1)
 }
 
 fn narrow(size: usize) -> Result<u32> {
@@ -145,7 +178,8 @@ pub(crate) struct Document {
     dicts: Vec<DictRecord>,
     grown_dicts: Vec<Vec<(Handle, Handle)>>,
     shape_keys: Vec<Handle>,
-    shapes: Vec<(u32, u32)>,
+    shapes: Vec<Shape>,
+    tables: Vec<Table>,
     root: Option<Handle>,
     /// Strings that were no UTF-8, and the place of the first.
     lossy: Option<(u64, u64)>,
@@ -226,8 +260,7 @@ impl Document {
                 Handle::BIG_INT => Value::BigInt,
                 _ => Value::None,
             },
-            // The sign is the top bit of the 29.
-            Kind::Small => Value::Int(i64::from(((handle.0 << 3) as i32) >> 3)),
+            Kind::Small => Value::Int(handle.small()),
             Kind::Wide => Value::Int(self.wide[place]),
             Kind::Unsigned => Value::Unsigned(self.unsigned[place]),
             Kind::Float => Value::Float(self.floats[place]),
@@ -288,8 +321,8 @@ impl<'a> Dict<'a> {
         let value = if shape == GROWN {
             document.grown_dicts[start as usize].iter().rfind(|(k, _)| *k == key)?.1
         } else {
-            let at = document.shape(shape).iter().rposition(|k| *k == key)?;
-            document.items[start as usize + at]
+            let at = document.keys(shape).iter().rposition(|k| *k == key)?;
+            return Some(document.field(shape, start, at));
         };
         Some(document.value(value))
     }
@@ -301,22 +334,30 @@ impl<'a> Dict<'a> {
         let (grown, keys) = if shape == GROWN {
             (&document.grown_dicts[start as usize][..], &[][..])
         } else {
-            (&[][..], document.shape(shape))
+            (&[][..], document.keys(shape))
         };
-        (0..grown.len() + keys.len()).map(move |i| {
-            let (key, value) = match grown.get(i) {
-                Some(entry) => *entry,
-                None => (keys[i], document.items[start as usize + i]),
-            };
-            (document.value(key), document.value(value))
+        (0..grown.len() + keys.len()).map(move |i| match grown.get(i) {
+            Some((key, value)) => (document.value(*key), document.value(*value)),
+            None => (document.value(keys[i]), document.field(shape, start, i)),
         })
     }
 }
 
 impl Document {
-    fn shape(&self, shape: u32) -> &[Handle] {
-        let (start, len) = self.shapes[shape as usize];
+    fn keys(&self, shape: u32) -> &[Handle] {
+        let Shape { start, len, .. } = self.shapes[shape as usize];
         &self.shape_keys[start as usize..start as usize + len as usize]
+    }
+
+    /// The value of key `at` of the dictionary of this shape that starts at `start`.
+    fn field(&self, shape: u32, start: u32, at: usize) -> Value<'_> {
+        match self.tables.get(self.shapes[shape as usize].table as usize) {
+            None => self.value(self.items[start as usize + at]),
+            Some(table) => match table.get(at, start as usize) {
+                table::Field::Value(handle) => self.value(handle),
+                table::Field::Int(n) => Value::Int(n),
+            },
+        }
     }
 }
 

@@ -101,6 +101,55 @@ fn a_key_set_twice_has_the_last_value() {
     }
 }
 
+/// Python's list of dictionaries `rows`, whose values are pickled already, each with keys `a`, `b`, ...
+fn rows_of(rows: &[Vec<Vec<u8>>]) -> Vec<u8> {
+    let mut bytes = b"](".to_vec();
+    for row in rows {
+        bytes.extend(b"}(");
+        for (key, value) in (b'a'..).zip(row) {
+            bytes.extend([0x8c, 1, key]);
+            bytes.extend(value);
+        }
+        bytes.push(b'u');
+    }
+    bytes.extend(b"e.");
+    bytes
+}
+
+fn long(n: i64) -> Vec<u8> {
+    [&b"\x8a\x08"[..], &n.to_le_bytes()].concat()
+}
+
+#[test]
+fn many_dictionaries_of_one_layout_take_little_room_and_say_the_same() {
+    let row = |i: i64| vec![long(i << 40), b"K\x07".to_vec(), long(-i << 33), b"N".to_vec()];
+    let rows: Vec<_> = (1..10_000).map(row).collect();
+    let d = read_all(&rows_of(&rows)).unwrap();
+    assert!(d.wide.len() < 100, "integers stand in their column alone: {}", d.wide.len());
+    assert!(d.items.len() < 11_000, "{}", d.items.len());
+    for (i, value) in (1i64..).zip(d.root().as_list().unwrap().iter()) {
+        let dict = value.as_dict().unwrap();
+        let int = |key| dict.get(d.key(key)).and_then(Value::as_i64);
+        assert_eq!((int("a"), int("b"), int("c")), (Some(i << 40), Some(7), Some(-i << 33)));
+        assert_eq!(dict.iter().map(|(_, v)| repr(v, 0)).collect::<Vec<_>>()[3], "None");
+    }
+}
+
+#[test]
+fn an_integer_that_is_referred_to_again_outlives_its_row() {
+    // The number is put into the memo and recalled in the next value, or doubled on the stack for the next key.
+    for (again, told) in [(&b"q\x00\x8c\x01bh\x00"[..], "'b': {n}"), (&b"2N"[..], "{n}: None")] {
+        let row = |i: i64| [&b"}(\x8c\x01a"[..], &long(i << 40), again, b"\x8c\x01c", &long(i << 41), b"u"].concat();
+        let rows = (1..100).flat_map(row);
+        let bytes: Vec<u8> = b"](".iter().copied().chain(rows).chain(*b"e.").collect();
+        let text = |i: i64| {
+            let n = (i << 40).to_string();
+            format!("{{'a': {n}, {}, 'c': {}}}", told.replace("{n}", &n), i << 41)
+        };
+        assert_eq!(printed(&bytes), format!("[{}]", (1..100).map(text).collect::<Vec<_>>().join(", ")));
+    }
+}
+
 #[test]
 fn a_list_that_holds_itself_is_read() {
     let d = read_all(b"]q\x00h\x00a.").unwrap();
@@ -185,6 +234,31 @@ proptest! {
         if let Ok(d) = read_all(&bytes) {
             let _ = repr(d.root(), 3);
         }
+    }
+
+    #[test]
+    fn tables_hold_what_was_put_in(rows in proptest::collection::vec((0usize..4, any::<i64>(), 0usize..6), 0..200)) {
+        // Three keys whose values are small, wide, missing, in a list, or a row that grows later.
+        let value = |kind: usize, n: i64| match kind {
+            0 => (long(n >> 40), (n >> 40).to_string()),
+            1 => (long(n), n.to_string()),
+            2 => (b"N".to_vec(), "None".to_owned()),
+            _ => ([&long(n), &b"\x85"[..]].concat(), format!("[{n}]")),
+        };
+        let mut bytes = b"](".to_vec();
+        let mut told = Vec::new();
+        for (kind, n, then) in rows {
+            let (a, b) = (value(kind, n), value(then.min(3), n ^ 0x55));
+            bytes.extend([&b"}(\x8c\x01a"[..], &a.0, b"\x8c\x01b", &b.0, b"\x8c\x01c", &long(n), b"u"].concat());
+            let mut text = format!("{{'a': {}, 'b': {}, 'c': {n}", a.1, b.1);
+            if then == 5 {
+                bytes.extend([&b"\x8c\x01d"[..], &long(n), b"s"].concat());
+                text += &format!(", 'd': {n}");
+            }
+            told.push(text + "}");
+        }
+        bytes.extend(b"e.");
+        prop_assert_eq!(printed(&bytes), format!("[{}]", told.join(", ")));
     }
 
     #[test]

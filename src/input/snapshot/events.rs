@@ -2,10 +2,15 @@
 //!
 //! The totals at the end are known from the blocks and segments, and each entry's change is known, so the totals after
 //! every entry follow exactly, however late the history began: what was live before it is simply there from the start.
+//! A history whose segments are not told (some tools write such files) gives itself away where more is allocated than
+//! reserved; what was reserved then is not known.
 
 use crate::trace::snapshot::{Action, BlockState, History, HistoryEntry, Segment};
 use crate::trace::{MemoryEvent, OutOfMemory, Severity, ThreadId, TraceBuilder};
 use crate::units::Bytes;
+
+/// A total that is not known.
+const NOT_KNOWN: Bytes = Bytes(-1);
 
 /// The thread that a device's history and annotations are on: a snapshot does not record real ones.
 pub(super) fn thread(builder: &mut TraceBuilder, device: i64) -> ThreadId {
@@ -58,11 +63,15 @@ pub(super) fn push(builder: &mut TraceBuilder, history: &History, segments: &[&S
     }
     let device = builder.device(history.device);
     let thread = thread(builder, i64::from(history.device.index));
+    let mut above_reserved = 0;
     for entry in &history.entries {
         let (bytes, reserved) = change(entry);
         total_allocated += bytes;
         total_reserved += reserved;
-        let &HistoryEntry { time, address, stack, .. } = entry;
+        above_reserved += u64::from(total_allocated > total_reserved);
+        let total_reserved = if total_allocated <= total_reserved { total_reserved } else { NOT_KNOWN };
+        let &HistoryEntry { time, address, .. } = entry;
+        let stack = history.origin(entry).stack;
         if entry.action == Action::OutOfMemory {
             let bytes = entry.requested;
             builder.push_out_of_memory(OutOfMemory {
@@ -87,4 +96,11 @@ pub(super) fn push(builder: &mut TraceBuilder, history: &History, segments: &[&S
             });
         }
     }
+    builder.diagnostics_mut().note_many("allocated-above-reserved", Severity::Warning, above_reserved, None, || {
+        format!(
+            "entries of the history of {} after which more is allocated than its segments hold: it does not tell of all \
+             segments, and what was reserved then is not known",
+            history.device
+        )
+    });
 }

@@ -17,7 +17,7 @@ use super::ReadOptions;
 use super::pickle::{self, Dict, Document, Key, List, Value};
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace::snapshot::{
-    Action, AllocatorSettings, Block, BlockState, FailedRequest, History, HistoryEntry, Pool, Segment,
+    Action, AllocatorSettings, Block, BlockState, FailedRequest, History, HistoryEntry, Origin, Pool, Segment,
 };
 use crate::trace::{Device, Op, OpKind, Severity, Snapshot, StrId, Trace, TraceBuilder};
 use crate::units::{Bytes, Nanos};
@@ -41,6 +41,10 @@ pub(crate) fn read<R: Read>(reader: R, options: &ReadOptions) -> Result<Trace> {
         let segments: Vec<&Segment> = snapshot.segments.iter().filter(|s| s.device == history.device).collect();
         replay::fill_sizes(history, &segments, &snapshot.settings);
         events::push(&mut builder, history, &segments);
+        if !options.keep.history && history.out_of_memory.is_empty() {
+            history.entries = Vec::new();
+            history.origins = Vec::new();
+        }
     }
     builder.set_snapshot(snapshot);
     Ok(builder.finish())
@@ -259,8 +263,15 @@ impl<'a> Conversion<'a> {
             return Ok(None);
         }
         let device = Device::cuda(i32::try_from(index).unwrap_or(i32::MAX));
-        let mut history =
-            History { device, entries: Vec::new(), timed: false, out_of_memory: Vec::new(), contradictions: 0 };
+        let mut history = History {
+            device,
+            entries: Vec::new(),
+            origins: Vec::new(),
+            timed: false,
+            out_of_memory: Vec::new(),
+            contradictions: 0,
+        };
+        let mut origins: HashMap<Origin, u32> = HashMap::new();
         // Not on the word of the list: it may be one entry many times over.
         history.entries.reserve_exact(list.len().min(self.left));
         let mut last_time = None;
@@ -272,6 +283,11 @@ impl<'a> Conversion<'a> {
                 continue;
             };
             let Some(action) = self.action(dict) else { continue };
+            let origin = self.origin(dict);
+            let origin = *origins.entry(origin).or_insert_with(|| {
+                history.origins.push(origin);
+                history.origins.len() as u32 - 1
+            });
             let entry = self.entry(dict, action);
             let time = dict.get(self.keys.time_us).and_then(Value::as_i64).map(|us| us.saturating_mul(1000));
             history.timed |= time.is_some();
@@ -285,7 +301,7 @@ impl<'a> Conversion<'a> {
                     device_free: device_free.and_then(Value::as_i64).map(Bytes),
                 });
             }
-            history.entries.push(HistoryEntry { time: Nanos(time), ..entry });
+            history.entries.push(HistoryEntry { time: Nanos(time), origin, ..entry });
         }
         Ok(Some(history))
     }
@@ -313,7 +329,8 @@ impl<'a> Conversion<'a> {
         })
     }
 
-    fn entry(&mut self, dict: Dict<'a>, action: Action) -> HistoryEntry {
+    /// The entry but for its time and origin.
+    fn entry(&self, dict: Dict<'a>, action: Action) -> HistoryEntry {
         let keys = &self.keys;
         let requested = size(dict.get(keys.size).and_then(Value::as_i64));
         let address = match action {
@@ -325,12 +342,18 @@ impl<'a> Conversion<'a> {
             address: address.unwrap_or(0),
             requested,
             size: requested,
-            stream: dict.get(keys.stream).and_then(Value::as_i64).unwrap_or(0),
             time: Nanos::ZERO,
+            origin: 0,
+            frees: false,
+        }
+    }
+
+    fn origin(&mut self, dict: Dict<'a>) -> Origin {
+        Origin {
+            stream: dict.get(self.keys.stream).and_then(Value::as_i64).unwrap_or(0),
             stack: self.stacks.at(dict, self.keys.frames, self.builder),
             compile_context: self.text(dict, self.keys.compile_context),
             user_metadata: self.text(dict, self.keys.user_metadata),
-            frees: false,
         }
     }
 

@@ -6,12 +6,14 @@
 //! next block that was in use at that moment, unless so much room is left there that the allocator had split it.
 //!
 //! Why that is exact: blocks of the large pool are larger than 1 MiB, so a smaller gap behind one cannot have been
-//! another block; it was the unsplit rest. With `max_split_size` large blocks are never split. The small pool and
-//! expandable segments split whenever a whole 512 bytes are left, so there rounding is all.
+//! another block; it was the unsplit rest. A rest that was left when the block was given is there for all of its life, so
+//! the nearest that any neighbour came tells it; only of a block from before the history, whose neighbours then are not
+//! known, can a rest stay unseen. With `max_split_size` large blocks are never split. The small pool and expandable
+//! segments split whenever a whole 512 bytes are left, so there rounding is all.
 //!
 //! Source of the rules: `round_size` and `should_split` in `c10/cuda/CUDACachingAllocator.cpp`.
 
-use crate::trace::snapshot::{Action, AllocatorSettings, History, Segment, end_of};
+use crate::trace::snapshot::{Action, AllocatorSettings, History, HistoryEntry, Segment, end_of};
 use crate::units::Bytes;
 use std::collections::BTreeMap;
 
@@ -22,10 +24,16 @@ const MIN_BLOCK: u64 = 512;
 const SMALL_SIZE: u64 = 1 << 20;
 
 /// A block in use at the moment that the walk has reached.
+#[derive(Default)]
 struct Live {
     size: u64,
-    /// The entry that frees it in the allocator's count; `None` while it lives to the end.
-    freed_by: Option<usize>,
+    /// What was asked for, rounded; `None` of a block that lives to the end, whose size is known.
+    rounded: Option<u64>,
+    /// Whether a neighbour told the size.
+    told: bool,
+    /// The entries of its free; none while it lives to the end.
+    requested: Option<usize>,
+    completed: Option<usize>,
 }
 
 struct Walk<'a> {
@@ -40,78 +48,99 @@ pub(super) fn fill_sizes(history: &mut History, segments: &[&Segment], settings:
     let blocks = segments.iter().flat_map(|s| &s.blocks).filter(|b| b.state.is_active());
     let mut walk = Walk {
         settings,
-        live: blocks.map(|b| (b.address, Live { size: unsigned(b.size), freed_by: None })).collect(),
+        live: blocks.map(|b| (b.address, Live { size: unsigned(b.size), ..Live::default() })).collect(),
         segments: segments.iter().filter(|s| !s.expandable).map(|s| (s.address, s.end())).collect(),
     };
     let requests_recorded = history.entries.iter().any(|e| e.action == Action::FreeRequested);
-    let mut frees = Vec::new();
     let mut contradictions = 0;
-    for (i, entry) in history.entries.iter_mut().enumerate().rev() {
-        let (address, requested) = (entry.address, unsigned(entry.requested));
-        let mut given = |size: u64| entry.size = Bytes(i64::try_from(size).unwrap_or(i64::MAX));
-        match entry.action {
+    for i in (0..history.entries.len()).rev() {
+        let HistoryEntry { action, address, requested, .. } = history.entries[i];
+        let requested = unsigned(requested);
+        match action {
             Action::FreeCompleted => {
-                let size = walk.size_of(address, requested);
-                given(size);
-                let before = walk.live.insert(address, Live { size, freed_by: Some(i) });
-                contradictions += u64::from(before.is_some());
+                let freed = Live { completed: Some(i), ..Live::default() };
+                if let Some(before) = walk.insert(address, requested, freed) {
+                    contradictions += 1;
+                    before.settle(history, false);
+                }
             }
             Action::FreeRequested => match walk.live.get_mut(&address) {
                 Some(live) => {
-                    given(live.size);
-                    live.freed_by = Some(i);
-                    frees.push(i);
+                    contradictions += u64::from(live.requested.is_some());
+                    live.requested = Some(i);
                 }
                 None => {
                     contradictions += 1;
-                    let size = walk.size_of(address, requested);
-                    given(size);
-                    walk.live.insert(address, Live { size, freed_by: Some(i) });
-                    frees.push(i);
+                    walk.insert(address, requested, Live { requested: Some(i), ..Live::default() });
                 }
             },
-            Action::Alloc => match walk.live.remove(&address) {
-                Some(live) => {
-                    given(live.size);
-                    // A completion stands for the free where no request for it was recorded.
-                    frees.extend(live.freed_by);
+            Action::Alloc => {
+                let live = walk.live.remove(&address);
+                contradictions += u64::from(live.is_none());
+                let size = live.as_ref().map_or_else(|| walk.round(requested), |live| live.size);
+                history.entries[i].size = bytes(size);
+                // A completion stands for the free where no request for it was recorded.
+                if let Some(live) = live {
+                    live.settle(history, true);
                 }
-                None => {
-                    contradictions += 1;
-                    given(walk.round(requested));
-                }
-            },
+            }
             Action::SegmentAlloc => drop(walk.segments.remove(&address)),
-            Action::SegmentFree => drop(walk.segments.insert(address, end_of(address, entry.requested))),
+            Action::SegmentFree => drop(walk.segments.insert(address, end_of(address, history.entries[i].requested))),
             _ => {}
         }
     }
-    if !requests_recorded {
-        frees.extend(walk.live.values().filter_map(|live| live.freed_by));
-    }
-    for i in frees {
-        history.entries[i].frees = true;
+    for live in walk.live.values() {
+        live.settle(history, !requests_recorded);
     }
     history.contradictions = contradictions;
 }
 
-impl Walk<'_> {
-    /// The size of the block at `address` that was given for `requested` bytes, as the moment's neighbours tell it.
-    fn size_of(&self, address: u64, requested: u64) -> u64 {
-        let rounded = self.round(requested);
-        if rounded <= SMALL_SIZE {
-            return rounded;
+impl Live {
+    /// Gives the entries of its free its size, and marks the one that frees it: the request, or else the completion if
+    /// that `may` stand for it.
+    fn settle(&self, history: &mut History, may: bool) {
+        for i in self.requested.into_iter().chain(self.completed) {
+            history.entries[i].size = bytes(self.size);
         }
-        let Some((_, end)) = self.segments.range(..=address).next_back().filter(|(_, end)| **end > address) else {
-            return rounded;
-        };
+        if let Some(i) = self.requested.or(self.completed.filter(|_| may)) {
+            history.entries[i].frees = true;
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// Puts a block back of which only the request is known; the block that stood there by mistake.
+    fn insert(&mut self, address: u64, requested: u64, block: Live) -> Option<Live> {
+        let rounded = self.round(requested);
         let next = self.live.range(address.saturating_add(1)..).next().map_or(u64::MAX, |(next, _)| *next);
+        let room = self.room(address, rounded, next);
+        let size = room.unwrap_or(rounded);
+        let block = Live { size, rounded: Some(rounded), told: room.is_some(), ..block };
+        let before = self.live.insert(address, block);
+        // This block may be the nearest that the one before it ever had.
+        let outer = self.live.range(..address).next_back();
+        if let Some((at, rounded)) = outer.and_then(|(at, live)| Some((*at, live.rounded?)))
+            && let Some(room) = self.room(at, rounded, address)
+            && let Some(live) = self.live.get_mut(&at).filter(|live| !live.told || room < live.size)
+        {
+            (live.size, live.told) = (room, true);
+        }
+        before
+    }
+
+    /// The size of the block at `address` for a request of so many bytes, as `next`, the next block in use, tells it:
+    /// where so little room is between them that the allocator had not split it.
+    fn room(&self, address: u64, rounded: u64, next: u64) -> Option<u64> {
+        if rounded <= SMALL_SIZE {
+            return None;
+        }
+        let (_, end) = self.segments.range(..=address).next_back().filter(|(_, end)| **end > address)?;
         let room = next.min(*end) - address;
         let unsplit = match self.settings.max_split_size {
             Some(limit) if rounded >= unsigned(limit) => u64::MAX,
             _ => SMALL_SIZE,
         };
-        if room >= rounded && room - rounded <= unsplit { room } else { rounded }
+        (room >= rounded && room - rounded <= unsplit).then_some(room)
     }
 
     /// What the allocator makes of a request before it looks for a block (`round_size`).
@@ -142,6 +171,10 @@ fn round_to_division(requested: u64, divisions: u64) -> u64 {
     requested.checked_next_multiple_of(step).unwrap_or(requested)
 }
 
+fn bytes(size: u64) -> Bytes {
+    Bytes(i64::try_from(size).unwrap_or(i64::MAX))
+}
+
 fn unsigned(bytes: Bytes) -> u64 {
     u64::try_from(bytes.0).unwrap_or(0)
 }
@@ -149,8 +182,8 @@ fn unsigned(bytes: Bytes) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::snapshot::{Block, BlockState, HistoryEntry, Pool};
-    use crate::trace::{Device, StackId, StrId};
+    use crate::trace::snapshot::{Block, BlockState, Pool};
+    use crate::trace::{Device, StackId};
     use crate::units::Nanos;
     use proptest::prelude::*;
 
@@ -162,15 +195,19 @@ mod tests {
             address,
             requested: Bytes(bytes as i64),
             size: Bytes(bytes as i64),
-            stream: 0,
             time: Nanos::ZERO,
-            stack: StackId::NONE,
-            compile_context: StrId::EMPTY,
-            user_metadata: StrId::EMPTY,
+            origin: 0,
             frees: false,
         };
         let entries = entries.iter().map(entry).collect();
-        History { device: Device::cuda(0), entries, timed: false, out_of_memory: Vec::new(), contradictions: 0 }
+        History {
+            device: Device::cuda(0),
+            entries,
+            origins: Vec::new(),
+            timed: false,
+            out_of_memory: Vec::new(),
+            contradictions: 0,
+        }
     }
 
     fn segment(address: u64, size: u64, blocks: &[(u64, u64, BlockState)]) -> Segment {
@@ -226,6 +263,30 @@ mod tests {
         let s = segment(at, 20 * MIB, &blocks);
         fill_sizes(&mut h, &[&s], &AllocatorSettings::default());
         assert_eq!(sizes(&h), [4 * MIB as i64; 2]);
+    }
+
+    #[test]
+    fn a_rest_seen_beside_any_neighbour_was_there_for_all_of_the_blocks_life() {
+        // [ a: 3.5 MiB and an unsplit rest ][ b ]  b is freed before a, which has all the room there is by then.
+        let (at, b) = (1 << 30, (1 << 30) + 4 * MIB);
+        let asked = 3 * MIB + MIB / 2;
+        let mut h = history(&[
+            (Action::SegmentAlloc, at, 20 * MIB),
+            (Action::Alloc, at, 4 * MIB),
+            (Action::Alloc, b, 16 * MIB),
+            (Action::FreeRequested, at, 4 * MIB),
+            (Action::FreeCompleted, at, 4 * MIB),
+            (Action::Alloc, at, asked),
+            (Action::FreeRequested, b, 16 * MIB),
+            (Action::FreeCompleted, b, 16 * MIB),
+            (Action::FreeRequested, at, asked),
+            (Action::FreeCompleted, at, asked),
+        ]);
+        let s = segment(at, 20 * MIB, &[(at, 20 * MIB, BlockState::Inactive)]);
+        fill_sizes(&mut h, &[&s], &AllocatorSettings::default());
+        let mib = |n: u64| (n * MIB) as i64;
+        assert_eq!(sizes(&h), [20, 4, 16, 4, 4, 4, 16, 16, 4, 4].map(mib));
+        assert_eq!(h.contradictions, 0);
     }
 
     #[test]
