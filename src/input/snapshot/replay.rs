@@ -24,7 +24,7 @@ const MIN_BLOCK: u64 = 512;
 const SMALL_SIZE: u64 = 1 << 20;
 
 /// A block in use at the moment that the walk has reached.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Live {
     size: u64,
     /// What was asked for, rounded; `None` of a block that lives to the end, whose size is known.
@@ -51,7 +51,9 @@ pub(super) fn fill_sizes(history: &mut History, segments: &[&Segment], settings:
         live: blocks.map(|b| (b.address, Live { size: unsigned(b.size), ..Live::default() })).collect(),
         segments: segments.iter().filter(|s| !s.expandable).map(|s| (s.address, s.end())).collect(),
     };
-    let requests_recorded = history.entries.iter().any(|e| e.action == Action::FreeRequested);
+    // PyTorch records the request of every free; where it is missing from between an allocation and the completion of its
+    // free, the file is another tool's, and completions stand for frees. Else the request is before the history.
+    let mut only_completions = false;
     let mut contradictions = 0;
     for i in (0..history.entries.len()).rev() {
         let HistoryEntry { action, address, requested, .. } = history.entries[i];
@@ -81,6 +83,7 @@ pub(super) fn fill_sizes(history: &mut History, segments: &[&Segment], settings:
                 history.entries[i].size = bytes(size);
                 // A completion stands for the free where no request for it was recorded.
                 if let Some(live) = live {
+                    only_completions |= live.completed.is_some() && live.requested.is_none();
                     live.settle(history, true);
                 }
             }
@@ -90,7 +93,7 @@ pub(super) fn fill_sizes(history: &mut History, segments: &[&Segment], settings:
         }
     }
     for live in walk.live.values() {
-        live.settle(history, !requests_recorded);
+        live.settle(history, only_completions);
     }
     history.contradictions = contradictions;
 }
