@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use tracetool::analysis::allocations::Allocations;
+use tracetool::analysis::allocations::{Allocations, DeviceMemory};
 use tracetool::analysis::categories::CategoryRules;
 use tracetool::analysis::failed_requests::{Cause, out_of_memory};
 use tracetool::analysis::grouping::{Attribution, GroupBy};
@@ -246,29 +246,39 @@ fn the_pools_of_requests_sum_to_the_device_and_hold_every_segment_once() {
 }
 
 #[test]
-fn the_profile_of_the_same_run_holds_the_same_blocks_at_the_peak() {
+fn the_profile_of_the_same_run_holds_the_same_blocks_at_the_same_addresses_at_its_peak() {
     let Some(trace) = snapshot("gpt_snapshot") else { return };
     let Some(profile) = find("gpt_snapshot.pt.trace.json.gz").map(|path| read(&path)) else { return };
-    let at_peak = |trace: &Trace| -> (BTreeMap<u64, Bytes>, Bytes) {
-        let memory = Allocations::build(trace);
-        let device = memory.device(Device::cuda(0)).unwrap();
-        let moment = device.peak().unwrap() + 1;
-        let live = device.live_blocks(moment).map(|i| (device.blocks()[i].address, device.blocks()[i].bytes)).collect();
-        (live, device.before_trace_at(moment).unwrap())
+    let device = |trace: &Trace| Allocations::build(trace).device(Device::cuda(0)).unwrap().clone();
+    let (ours, theirs) = (device(&trace), device(&profile));
+    // Every step reaches the peak: the profile's is the one that is nearest on the wall clock.
+    let peak = theirs.peak().unwrap();
+    let total = theirs.allocated()[peak];
+    let wall = profile.absolute(theirs.time()[peak]);
+    let far = |event: &usize| (trace.absolute(ours.time()[*event]) - wall).0.abs();
+    let same = (0..ours.len()).filter(|event| ours.allocated()[*event] == total).min_by_key(far).unwrap();
+    assert!(far(&same) < 1_000_000, "{} ns apart", far(&same));
+    // Event by event both saw the same, from the profile's first on to the end of the shorter.
+    let event = |memory: &DeviceMemory, trace: &Trace, i: usize| {
+        (trace.memory().address()[memory.events()[i] as usize], memory.change()[i], memory.allocated()[i])
     };
-    let ((ours, before_history), (theirs, before_profile)) = (at_peak(&trace), at_peak(&profile));
-    let sum = |blocks: &BTreeMap<u64, Bytes>| -> Bytes { blocks.values().copied().sum() };
-    assert_eq!(sum(&ours) + before_history, sum(&theirs) + before_profile);
-    // The history began before the profiler: it knows every block that the profiler knows, and some of those that are
-    // before the profile.
-    assert!(!theirs.is_empty() && before_history <= before_profile);
-    // Of steps that are alike each reaches the peak, with blocks of the same sizes at other addresses.
-    let mut sizes: Vec<Bytes> = ours.values().copied().collect();
-    for bytes in theirs.values() {
-        let found = sizes.iter().position(|b| b == bytes);
-        assert!(found.is_some(), "{bytes}");
-        sizes.swap_remove(found.unwrap());
+    let first = same - peak;
+    let len = theirs.len().min(ours.len() - first);
+    assert!(len > 300);
+    for i in 0..len {
+        assert_eq!(event(&ours, &trace, first + i), event(&theirs, &profile, i), "event {i}");
     }
+    let live = |memory: &DeviceMemory, from: usize, position: usize| -> BTreeMap<u64, Bytes> {
+        let blocks = memory.live_blocks(position).map(|i| memory.blocks()[i]).filter(|b| b.allocated() >= from);
+        blocks.map(|b| (b.address, b.bytes)).collect()
+    };
+    let (held, told) = (live(&ours, first, same + 1), live(&theirs, 0, peak + 1));
+    assert!(told.len() > 50);
+    assert_eq!(held, told);
+    // And so is what was there before, of which the history, which began earlier, knows some blocks.
+    let rest: Bytes =
+        ours.live_blocks(same + 1).map(|i| ours.blocks()[i].bytes).sum::<Bytes>() - held.values().copied().sum();
+    assert_eq!(ours.before_trace_at(same + 1).map(|before| before + rest), theirs.before_trace_at(peak + 1));
 }
 
 #[test]
