@@ -117,9 +117,10 @@ fn the_command_names_the_process_that_holds_memory_and_idles() {
         String::from_utf8(output.stdout).unwrap()
     };
     let document: serde_json::Value = serde_json::from_str(&run(&["--format", "json"])).unwrap();
-    let idle = document["findings"].as_array().unwrap().iter().find(|f| f["code"] == "holds_and_idles").unwrap();
-    assert_eq!(idle["pid"], 595);
-    assert_eq!(idle["used_bytes"], 5730 * MIB);
+    let idle = document["processes"].as_array().unwrap().iter().find(|p| p["pid"] == 595).unwrap();
+    assert_eq!(idle["findings"][0]["code"], "holds_and_idles");
+    assert_eq!(idle["findings"][0]["used_bytes"], 5730 * MIB);
+    assert_eq!(document["findings"][0]["code"], "holds-and-idles");
     assert!(run(&[]).contains("process 595 (/opt/torch/.venv/bin/python3) held 5.60 GiB"));
     assert!(run(&["--format", "svg"]).contains("python3 (pid 595)"));
     assert!(run(&["--format", "csv"]).starts_with("name,"));
@@ -130,4 +131,26 @@ fn what_is_no_log_is_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_tracetool")).args(["smi", "Cargo.toml"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("expected a log of nvidia-smi"));
+}
+
+#[test]
+fn without_a_driver_live_says_so_in_a_sentence() {
+    let live = |args: &[&str]| {
+        let args = [&["smi", "--live"], args].concat();
+        let output = Command::new(env!("CARGO_BIN_EXE_tracetool")).args(args).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap(), output.stdout)
+    };
+    let (code, error, output) = live(&["--duration", "1ms", "--interval", "1ms"]);
+    if code == Some(0) {
+        eprintln!("skipped: there is a driver here");
+        return;
+    }
+    assert_eq!((code, output.len()), (Some(2), 0), "{error}");
+    assert!(error.contains("NVIDIA driver") && error.lines().count() == 1, "{error}");
+    for wrong in [&["gpu.csv"][..], &["--utc-offset", "+01:00"], &["--interval", "0s"], &["--duration", "-1s"]] {
+        let (code, error, _) = live(wrong);
+        assert!(code == Some(2) && !error.contains("NVIDIA driver"), "{wrong:?}: {error}");
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_tracetool")).args(["smi", "--duration", "1s"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--live"));
 }

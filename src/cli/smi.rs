@@ -1,18 +1,21 @@
 //! `tracetool smi`.
 
-use super::Outcome;
 use super::input::{file_name, read_bytes};
+use super::interrupt::Recording;
 use super::output::OutputArgs;
+use super::timeline::parse_time;
+use super::{Outcome, say};
 use crate::analysis::smi::SmiThresholds;
 use crate::error::{Error, Result};
-use crate::input::{SmiOptions, read_smi};
+use crate::input::{LiveSmi, SmiOptions, read_smi};
 use crate::report::smi::Smi;
 use crate::trace::smi::SmiLog;
 use crate::units::Nanos;
 use clap::{Args, ValueHint};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-/// Show who used the cards, how much and how well, from logs of nvidia-smi
+/// Show who used the cards, how much and how well, from logs of nvidia-smi or from the driver (--live)
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Logs",
@@ -21,12 +24,24 @@ Examples:
   nvidia-smi --query-gpu=timestamp,index,name,memory.total,memory.used,utilization.gpu --format=csv -lms 200 > gpu.csv
   nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -lms 200 > apps.csv
   tracetool smi gpu.csv apps.csv
-  tracetool smi gpu.csv apps.csv -o cards.svg"
+  tracetool smi gpu.csv apps.csv -o cards.svg
+  tracetool smi --live
+  tracetool smi --live --interval 100ms --duration 60s -o cards.svg"
 )]
 pub(super) struct SmiArgs {
     /// Logs of one machine: --query-gpu and --query-compute-apps as CSV, dmon, pmon; - for standard input
-    #[arg(value_name = "LOG", value_hint = ValueHint::FilePath, required = true, help_heading = None)]
+    #[arg(value_name = "LOG", value_hint = ValueHint::FilePath, required_unless_present = "live", help_heading = None)]
     logs: Vec<PathBuf>,
+    /// Ask the NVIDIA driver of this machine instead, until Ctrl-C or --duration ends it; then show the same
+    #[arg(long, conflicts_with_all = ["logs", "utc_offset", "query"], help_heading = "Live")]
+    live: bool,
+    /// How often to ask
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, default_value = "500ms", requires = "live",
+          help_heading = "Live")]
+    interval: Duration,
+    /// How long to ask: 10s [default: until Ctrl-C]
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, requires = "live", help_heading = "Live")]
+    duration: Option<Duration>,
     #[command(flatten)]
     reading: SmiLogArgs,
     /// Height: pixels of a picture, lines of a chart
@@ -64,6 +79,13 @@ impl SmiLogArgs {
     }
 }
 
+/// A time that passes.
+fn parse_interval(text: &str) -> std::result::Result<Duration, String> {
+    let time = parse_time(text)?;
+    let nanos = u64::try_from(time.0).ok().filter(|n| *n > 0);
+    nanos.map(Duration::from_nanos).ok_or_else(|| format!("expected a time above 0, found {text:?}"))
+}
+
 /// `+05:30`, `-08:00`, `2`.
 fn parse_zone(text: &str) -> std::result::Result<Nanos, String> {
     let wrong = || format!("expected an offset such as +02:00 or -08:00, found {text:?}");
@@ -83,7 +105,7 @@ fn parse_zone(text: &str) -> std::result::Result<Nanos, String> {
 impl SmiArgs {
     pub(super) fn run(self) -> Result<Outcome> {
         self.output.check()?;
-        let log = self.reading.read(&self.logs)?;
+        let log = if self.live { self.record()? } else { self.reading.read(&self.logs)? };
         if log.gpu_samples.is_empty() && log.process_samples.is_empty() {
             return Err(Error::missing("the logs hold no samples", "record with nvidia-smi ... --format=csv -l 1"));
         }
@@ -93,8 +115,31 @@ impl SmiArgs {
         Ok(Outcome::Done)
     }
 
+    /// What the driver says, until time is up or somebody asks for an end.
+    fn record(&self) -> Result<SmiLog> {
+        let mut driver = LiveSmi::open()?;
+        let recording = Recording::begin();
+        let end = if self.duration.is_none() { "; Ctrl-C ends it and shows what was seen" } else { "" };
+        say(&format!("asking the NVIDIA driver every {:?}{end}", self.interval));
+        let begun = Instant::now();
+        loop {
+            driver.sample();
+            let passed = begun.elapsed();
+            // The next of the moments that are an interval apart, whatever a sample takes.
+            let to_next = self.interval - Duration::from_nanos((passed.as_nanos() % self.interval.as_nanos()) as u64);
+            let left = self.duration.map(|all| all.saturating_sub(passed));
+            let is_last = left.is_some_and(|left| left < to_next);
+            if recording.wait(left.unwrap_or(to_next).min(to_next)) || is_last {
+                return Ok(driver.into_log());
+            }
+        }
+    }
+
     fn report(&self) -> Smi {
-        let names: Vec<String> = self.logs.iter().map(|path| file_name(path)).collect();
+        let names: Vec<String> = match self.live {
+            true => vec!["the NVIDIA driver".into()],
+            false => self.logs.iter().map(|path| file_name(path)).collect(),
+        };
         Smi {
             run: None,
             thresholds: SmiThresholds::default(),

@@ -24,7 +24,7 @@ mod text;
 
 pub use mprof::read_mprof;
 pub use python_files::PythonFiles;
-pub use smi::{SmiOptions, read_smi};
+pub use smi::{LiveSmi, SmiOptions, read_smi};
 
 use crate::error::{Error, Result};
 use crate::trace::host_memory::HostMemory;

@@ -48,10 +48,16 @@ impl Smi {
         blocks.extend(found.findings.iter().map(|f| Block::Finding(finding(log, f))));
         blocks.extend(clock(log).map(Block::Finding));
         let mut document = serde_json::Map::new();
-        document.insert("cards".into(), found.gpus.iter().map(|u| described(u, gpu_words(log, u.gpu))).collect());
-        let processes = found.processes.iter().map(|u| described(u, process_words(log, u.process)));
+        let cards = found.gpus.iter().map(|u| {
+            let own = found.findings.iter().filter(|f| about(f) == (Some(u.gpu), None));
+            described(u, gpu_words(log, u.gpu), own)
+        });
+        document.insert("cards".into(), cards.collect());
+        let processes = found.processes.iter().map(|u| {
+            let own = found.findings.iter().filter(|f| about(f) == (None, Some(u.process)));
+            described(u, process_words(log, u.process), own)
+        });
         document.insert("processes".into(), processes.collect());
-        document.insert("findings".into(), found.findings.iter().map(|f| finding_json(log, f)).collect());
         Ok(Report {
             command: "smi",
             blocks,
@@ -152,24 +158,27 @@ fn process_words(log: &SmiLog, process: usize) -> Value {
     json!({"pid": known.pid, "name": known.name, "gpu": known.gpu})
 }
 
-/// The numbers of `value` behind the words for what they are about.
-fn described(value: &impl serde::Serialize, words: Value) -> Value {
-    let mut all = words;
-    if let (Some(all), Ok(Value::Object(numbers))) = (all.as_object_mut(), serde_json::to_value(value)) {
-        all.extend(numbers.into_iter().filter(|(key, _)| key != "gpu" && key != "process"));
+/// The card or the process that a finding is about.
+fn about(finding: &SmiFinding) -> (Option<usize>, Option<usize>) {
+    match finding {
+        SmiFinding::NearlyFull { gpu, .. } | SmiFinding::HeldAtLowUtilization { gpu, .. } => (Some(*gpu), None),
+        SmiFinding::HoldsAndIdles { process, .. } | SmiFinding::OutlivesRun { process, .. } => (None, Some(*process)),
     }
-    all
 }
 
-fn finding_json(log: &SmiLog, finding: &SmiFinding) -> Value {
-    let mut value = serde_json::to_value(finding).unwrap_or_default();
-    if let Some(members) = value.as_object_mut() {
-        let place = members.get("process").and_then(Value::as_u64).and_then(|p| usize::try_from(p).ok());
-        if let Some(process) = place.and_then(|p| log.processes.get(p)) {
-            members.insert("pid".into(), process.pid.into());
-        }
+/// The numbers of `value` behind the words for what they are about, and what was found of it.
+fn described<'f>(value: &impl serde::Serialize, words: Value, findings: impl Iterator<Item = &'f SmiFinding>) -> Value {
+    let numbers = |value: Value| match value {
+        Value::Object(members) => members.into_iter().filter(|(key, _)| key != "gpu" && key != "process").collect(),
+        _ => serde_json::Map::new(),
+    };
+    let mut all = words;
+    if let Some(all) = all.as_object_mut() {
+        all.extend(numbers(serde_json::to_value(value).unwrap_or_default()));
+        let findings = findings.map(|f| Value::Object(numbers(serde_json::to_value(f).unwrap_or_default())));
+        all.insert("findings".into(), findings.collect());
     }
-    value
+    all
 }
 
 fn finding(log: &SmiLog, finding: &SmiFinding) -> Finding {

@@ -5,6 +5,7 @@
 //! counted and skipped. What columns mean is decided in [`columns`].
 
 mod columns;
+mod live;
 
 use crate::error::{Error, Result};
 use crate::trace::smi::{Clock, Gpu, GpuSample, Process, ProcessSample, SmiLog};
@@ -12,6 +13,7 @@ use crate::trace::{Diagnostics, Severity};
 use crate::units::{Bytes, Nanos};
 use columns::{Column, Format};
 use hashbrown::HashMap;
+pub use live::LiveSmi;
 
 /// How to read a log.
 #[derive(Clone, Debug, Default)]
