@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Time and memory of every command on hostile traces of one, two, four and eight times a size: both must grow with the size
-and no faster.
+"""Time and memory of every command on hostile traces of one, two, four and eight times a size, a million events at last: both
+must grow with the size and no faster.
 
 Usage: benches/hostile.py [--binary target/release/tracetool] [--size EVENTS] [--shape NAME]... [--command NAME]...
 
@@ -108,6 +108,22 @@ def devices(n):
         yield memory(i, 512, i + 1, 512).replace('"Device Id":0', f'"Device Id":{i}')
 
 
+def busy_devices(n):
+    """A device of its own for each kernel."""
+    yield memory(0, 512, 1, 512)
+    for i in range(n - 1):
+        yield (f'{{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":{i},"ts":{i},"dur":1,"args":{{"External id":{i},'
+               f'"correlation":{i},"device":{i},"stream":7}}}}')
+
+
+def half_ranges(n):
+    """Begins without ends, and ends without begins."""
+    for i in range(n // 3):
+        yield f'{{"ph":"B","cat":"cpu_op","name":"op{i}","pid":1,"tid":{i % 7},"ts":{i}}}'
+        yield f'{{"ph":"E","cat":"cpu_op","name":"op","pid":1,"tid":{7 + i},"ts":{i}}}'
+        yield memory(i, 512, i + 1, 512 * (i + 1))
+
+
 def one_id(n):
     """All operators, calls and kernels with one id, in processes of their own."""
     for i in range(n // 3):
@@ -134,9 +150,16 @@ def json_depth(n):
 
 
 def one_string(n):
-    """One name as long as n events."""
-    yield span("x" * (100 * n), 1, 1)
+    """One name of a thousand bytes for each event: a gigabyte for a million."""
+    before, after = span("\0", 1, 1).split("\\u0000")
+    yield before
+    for _ in range(n):
+        yield "x" * 1000
+    yield after + ","
     yield memory(1, 512, 1, 512)
+
+
+one_string.separator = ""
 
 
 def broken(n):
@@ -154,15 +177,16 @@ def open_strings(n):
     yield memory(1, 512, 1, 512)
 
 
-SHAPES = [nested, nested_distinct, overlapping, kernels, steps, at_once, names, threads, devices, one_id, numbers, json_depth,
-          one_string, broken, open_strings]
+SHAPES = [nested, nested_distinct, overlapping, kernels, steps, at_once, names, threads, devices, busy_devices, half_ranges, one_id,
+          numbers, json_depth, one_string, broken, open_strings]
 
 
 def write(shape, n, path):
     with open(path, "w", buffering=1 << 20) as out:
         out.write('{"traceEvents":[\n')
+        separator = getattr(shape, "separator", ",\n")
         for i, event in enumerate(shape(n)):
-            out.write((",\n" if i else "") + event)
+            out.write((separator if i else "") + event)
         out.write("\n]}\n")
 
 
@@ -190,7 +214,7 @@ def run(binary, command, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default="target/release/tracetool")
-    parser.add_argument("--size", type=int, default=50_000)
+    parser.add_argument("--size", type=int, default=125_000)
     parser.add_argument("--shape", action="append")
     parser.add_argument("--command", action="append")
     args = parser.parse_args()

@@ -100,3 +100,29 @@ fn one_thread_gives_what_several_give() {
     let [one, four] = ["1", "4"].map(|n| stdout("peak", "gpt_stack", &["--group-by", "stack", "--threads", n]));
     assert_eq!(one, four);
 }
+
+#[test]
+fn of_more_devices_than_any_machine_has_the_largest_are_shown_and_any_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("devices.json");
+    let event = |i: usize| {
+        format!(
+            r#"{{"ph":"i","cat":"cpu_instant_event","name":"[memory]","pid":1,"tid":1,"ts":{i},"args":{{"Bytes":{0},"Addr":{i},"Device Type":1,"Device Id":{i},"Total Allocated":{0},"Total Reserved":{0}}}}},
+               {{"ph":"X","cat":"kernel","name":"k","pid":1,"tid":1,"ts":{i},"dur":{i},"args":{{"device":{i},"stream":7}}}}"#,
+            1000 + i
+        )
+    };
+    let events: Vec<String> = (0..300).map(event).collect();
+    std::fs::write(&path, format!("[{}]", events.join(",\n"))).unwrap();
+    let path = path.to_str().unwrap();
+    for command in ["peak", "top", "summary", "timeline"] {
+        let output = tracetool(&[command, path, "--format", "json"]);
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let told = document["diagnostics"].as_array().unwrap().iter().find(|d| d["code"] == "many-devices").unwrap();
+        assert_eq!(told["count"], if command == "summary" { 88 } else { 44 }, "{command}");
+        let devices = document[if command == "top" { "peaks" } else { "devices" }].as_array().unwrap();
+        assert_eq!((devices.len(), &devices[0]["device"]), (256, &"cuda:44".into()), "{command}");
+    }
+    let one = tracetool(&["peak", path, "--device", "cuda:3"]);
+    assert!(String::from_utf8_lossy(&one.stdout).starts_with("cuda:3: the peak is 1003 B allocated"));
+}

@@ -5,7 +5,7 @@
 //! trace has it, else the running sum from the smallest baseline that keeps it at or above 0. Who allocated a block is
 //! for [`owners`](super::owners) to say.
 
-use crate::trace::{Device, Diagnostics, Severity, ThreadId, Trace};
+use crate::trace::{Device, DeviceType, Diagnostics, Severity, ThreadId, Trace};
 use crate::units::{Bytes, Nanos};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -106,7 +106,27 @@ impl Allocations {
 
     /// The memory of one device.
     pub fn device(&self, device: Device) -> Option<&DeviceMemory> {
-        self.devices.iter().find(|d| d.device == device || d.device.kind.is_cpu() && device.kind.is_cpu())
+        let place = self.devices.binary_search_by_key(&order(device), |d| order(d.device)).ok()?;
+        Some(&self.devices[place])
+    }
+
+    /// Leaves out all but the `most` devices whose peaks are greatest, and counts the others among what is odd: no machine
+    /// has so many, and a report would be as long as a file that makes them up.
+    pub fn keep_largest(&mut self, most: usize) {
+        let others = self.devices.len().saturating_sub(most);
+        if others == 0 {
+            return;
+        }
+        let peak = |m: &DeviceMemory| m.allocated.iter().copied().max();
+        let mut peaks: Vec<_> = self.devices.iter().enumerate().map(|(i, m)| (peak(m), i)).collect();
+        // Of equals the first.
+        peaks.sort_by_key(|(peak, i)| (std::cmp::Reverse(*peak), *i));
+        peaks.truncate(most);
+        let kept: hashbrown::HashSet<Device> = peaks.iter().map(|(_, i)| self.devices[*i].device).collect();
+        self.devices.retain(|m| kept.contains(&m.device));
+        self.findings.note_many("many-devices", Severity::Warning, others as u64, None, || {
+            format!("devices besides the {most} whose peaks are greatest; left out, --device shows one of them")
+        });
     }
 
     /// What is odd: totals that do not add up, addresses allocated twice, frees of another size.
@@ -115,14 +135,17 @@ impl Allocations {
     }
 }
 
+/// Where a device stands among others. The host is one device, whatever index a file gives it.
+fn order(device: Device) -> (bool, DeviceType, i32) {
+    (device.kind.is_cpu(), device.kind, if device.kind.is_cpu() { 0 } else { device.index })
+}
+
 /// An empty memory for each distinct device in the order of report, and where each id of the trace ends up.
 fn merged_devices(trace: &Trace) -> (Vec<DeviceMemory>, Vec<usize>) {
-    // The host is one device, whatever index a file gives it.
-    let key = |d: Device| (d.kind.is_cpu(), d.kind, if d.kind.is_cpu() { 0 } else { d.index });
     let mut sorted: Vec<Device> = trace.devices().to_vec();
-    sorted.sort_by_key(|d| (key(*d), d.index));
-    sorted.dedup_by_key(|d| key(*d));
-    let place = |id: &Device| sorted.partition_point(|d| key(*d) < key(*id));
+    sorted.sort_by_key(|d| (order(*d), d.index));
+    sorted.dedup_by_key(|d| order(*d));
+    let place = |id: &Device| sorted.partition_point(|d| order(*d) < order(*id));
     let of_id = trace.devices().iter().map(place).collect();
     (sorted.into_iter().map(DeviceMemory::empty).collect(), of_id)
 }
@@ -357,7 +380,7 @@ fn lowest_curve(change: &[Bytes]) -> Vec<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{DeviceType, MemoryEvent, StackId, TraceBuilder};
+    use crate::trace::{MemoryEvent, StackId, TraceBuilder};
     use proptest::prelude::*;
 
     /// Events (address, bytes, total) a nanosecond apart on `device`.
@@ -382,6 +405,26 @@ mod tests {
         push(&mut b, Device::cuda(0), events);
         let all = Allocations::build(&b.finish());
         (all.devices()[0].clone(), all.findings().clone())
+    }
+
+    #[test]
+    fn of_many_devices_those_of_the_greatest_peaks_are_kept_in_order_and_the_others_counted() {
+        let mut b = TraceBuilder::new();
+        for (index, total) in [(0, 5), (1, 9), (2, 7), (3, 9), (4, 1)] {
+            push(&mut b, Device::cuda(index), &[(1, total, total)]);
+        }
+        push(&mut b, Device::CPU, &[(1, 8, 8)]);
+        let trace = b.finish();
+        let mut all = Allocations::build(&trace);
+        all.keep_largest(3);
+        let names = |all: &Allocations| all.devices().iter().map(|d| d.device().to_string()).collect::<Vec<_>>();
+        assert_eq!(names(&all), ["cuda:1", "cuda:3", "cpu"]);
+        assert_eq!(all.findings().get("many-devices").map(|d| d.count), Some(3));
+        assert!(all.device(Device::cuda(3)).is_some() && all.device(Device::cuda(0)).is_none());
+        assert!(all.device(Device { index: 7, ..Device::CPU }).is_some());
+        let mut whole = Allocations::build(&trace);
+        whole.keep_largest(6);
+        assert_eq!((names(&whole).len(), whole.findings().is_empty()), (6, true));
     }
 
     #[test]

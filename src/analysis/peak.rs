@@ -195,10 +195,8 @@ pub struct NextPeak {
 
 /// The devices of a trace at a moment.
 pub fn peaks(trace: &Trace, memory: &Allocations, who: &Attribution<'_>, options: &PeakOptions) -> Vec<DevicePeak> {
-    let wanted = |m: &&DeviceMemory| match options.device {
-        Some(device) => memory.device(device).is_some_and(|d| d.device() == m.device()),
-        None => true,
-    };
+    let only = options.device.and_then(|d| memory.device(d)).map(DeviceMemory::device);
+    let wanted = |m: &&DeviceMemory| options.device.is_none() || only == Some(m.device());
     let devices = memory.devices().iter().filter(wanted);
     devices.filter_map(|m| Look { trace, memory: m, who, options }.run()).collect()
 }

@@ -21,6 +21,9 @@ pub struct MemoryOptions {
     pub device: Option<Device>,
 }
 
+/// How many devices a report shows: more than any machine has.
+pub(super) const MOST_DEVICES: usize = 256;
+
 impl MemoryOptions {
     /// The allocations of a trace, and what can be said of them.
     ///
@@ -28,15 +31,19 @@ impl MemoryOptions {
     ///
     /// Where the trace holds no memory events, none of the device asked for, or no such annotation.
     pub(super) fn read<'t>(&self, trace: &'t Trace) -> Result<(Allocations, Attribution<'t>)> {
-        let memory = Allocations::build(trace);
+        let mut memory = Allocations::build(trace);
         if memory.devices().is_empty() {
             return Err(no_memory(trace));
         }
         if let Some(device) = self.device
             && memory.device(device).is_none()
         {
-            let known: Vec<String> = memory.devices().iter().map(|d| d.device().to_string()).collect();
+            let known: Vec<String> =
+                memory.devices().iter().take(MOST_DEVICES).map(|d| d.device().to_string()).collect();
             return Err(Error::usage(format!("the trace holds no memory of {device}; it holds {}", known.join(", "))));
+        }
+        if self.device.is_none() {
+            memory.keep_largest(MOST_DEVICES);
         }
         let steps = match &self.step_annotation {
             Some(name) => StepSpans::of_annotation(trace, name)?,

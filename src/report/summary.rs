@@ -1,7 +1,7 @@
 //! `summary`: the one page to read first: memory of each device, how busy it was, who holds the peak, and findings.
 
 use super::findings::{Known, findings};
-use super::memory::{MemoryOptions, keep, to_json};
+use super::memory::{MOST_DEVICES, MemoryOptions, keep, to_json};
 use super::sentence::sentence;
 use super::snapshot_summary;
 use super::{Block, Cell, Column, Finding, Report, Table};
@@ -13,7 +13,7 @@ use crate::analysis::peak_parts::{PeakParts, PoolUse, reserved_growths};
 use crate::analysis::snapshot_stats::device_stats;
 use crate::analysis::steps::{DeviceSteps, StepsOptions, Verdict, steps};
 use crate::error::{Error, ErrorKind, Result};
-use crate::trace::{Keep, Trace};
+use crate::trace::{Keep, Severity, Trace};
 use crate::units::Bytes;
 use serde::Serialize;
 use serde_json::Map;
@@ -53,7 +53,13 @@ impl Summary {
     ///
     /// Where the trace holds neither memory events nor device events.
     pub fn run(&self, trace: &Trace) -> Result<Report> {
-        let busy = device_busy(trace);
+        let mut busy = device_busy(trace);
+        let idle = busy.len().saturating_sub(MOST_DEVICES);
+        if idle > 0 {
+            busy.sort_by_key(|card| std::cmp::Reverse(card.busy_ns));
+            busy.truncate(MOST_DEVICES);
+            busy.sort_by_key(|card| card.device);
+        }
         let read = self.memory.read(trace);
         let mut blocks = Vec::new();
         let mut document = Map::new();
@@ -110,6 +116,9 @@ impl Summary {
             blocks.push(Block::Facts(busy_facts(card)));
         }
         document.insert("busy".into(), to_json(&busy)?);
+        diagnostics.note_many("many-devices", Severity::Warning, idle as u64, None, || {
+            format!("devices besides the {MOST_DEVICES} that worked longest; left out")
+        });
         if !found.is_empty() {
             blocks.push(Block::Heading("Findings".into()));
             blocks.extend(found.into_iter().map(Block::Finding));
@@ -126,7 +135,7 @@ impl Summary {
     fn devices(&self, trace: &Trace, memory: &Allocations, who: &Attribution<'_>) -> Vec<DeviceSummary> {
         let options = PeakOptions { group_by: GroupBy::Category, device: self.memory.device, ..PeakOptions::default() };
         let summary = |peak: DevicePeak| {
-            let device = memory.devices().iter().find(|d| d.device().to_string() == peak.device)?;
+            let device = memory.device(peak.device.parse().ok()?)?;
             let live = PeakParts::of(device);
             let by_op = live.by(device, who, GroupBy::Op);
             let by_phase = live.by(device, who, GroupBy::Phase);

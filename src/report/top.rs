@@ -3,7 +3,7 @@
 //! What the numbers mean stands in [`averages`](crate::analysis::averages). Here they are sorted, filtered, cut and
 //! named. One list, `METRICS`, says what can be sorted by and shown.
 
-use super::memory::oddities;
+use super::memory::{MOST_DEVICES, oddities};
 use super::{Block, Cell, Column, Finding, LeftOut, Report, Table, TorchTable, TorchWidths, names};
 use crate::analysis::allocations::{Allocations, DeviceMemory};
 use crate::analysis::averages::{AveragesOptions, KeyAverage, KeyAverages};
@@ -194,8 +194,11 @@ impl Top {
     pub fn run(&self, trace: &Trace) -> Result<Report> {
         // A wrong name is answered before the work.
         let chosen = self.sort_by.as_deref().filter(|name| *name != "none").map(metric).transpose()?;
-        let (tree, memory) = rayon::join(|| OpTree::build(trace), || Allocations::build(trace));
+        let (tree, mut memory) = rayon::join(|| OpTree::build(trace), || Allocations::build(trace));
         let averages = self.averages(trace, &tree, &memory);
+        if self.averages.device.is_none() {
+            memory.keep_largest(MOST_DEVICES);
+        }
         if averages.rows.is_empty() {
             return Err(nothing(trace));
         }
