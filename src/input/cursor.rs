@@ -6,7 +6,7 @@
 //! `LENIENT`: a string then ends where what follows looks like the next key.
 
 use super::event::{Field, Number, RawEvent, Text, Value, is_known_word};
-use super::layout::{Gap, LONGEST_PASSAGE, Layout, Lesson, PassageId};
+use super::layout::{Gap, LONGEST_PASSAGE, Layout, Lesson, PassageId, Tail};
 use super::simd::{Block, Portable, Skipped, count_number_bytes, find_string_stop, skip_brackets};
 
 /// Why an event could not be read.
@@ -98,7 +98,7 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
     pub(super) fn event(
         &mut self,
         event: &mut RawEvent<'a>,
-        layout: &mut Layout<'a>,
+        layout: &mut Layout,
         interest: impl Fn(&RawEvent<'a>) -> Interest,
     ) -> Parsed<usize> {
         let mut asked = LENIENT;
@@ -109,9 +109,10 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
             let expected = if LENIENT { None } else { layout.expect::<B>(stand.gap, self.bytes, self.at) };
             let member = if let Some(passage) = expected {
                 stand = Stand { gap: passage.gap, in_args: passage.in_args };
-                self.at += passage.len;
-                for (field, value) in &passage.values {
-                    event.set(*field, value);
+                let text = &self.bytes[self.at..self.at + passage.len()];
+                self.at += passage.len();
+                for (field, value) in passage.values(text) {
+                    event.set(field, &value);
                 }
                 event.add_inputs(passage.inputs);
                 passage.member
@@ -159,7 +160,7 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
     fn passage(
         &mut self,
         event: &mut RawEvent<'a>,
-        layout: &mut Layout<'a>,
+        layout: &mut Layout,
         stand: &mut Stand,
         asked: bool,
     ) -> Parsed<Option<Field>> {
@@ -186,9 +187,7 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
                 from,
                 text: &self.bytes[start..self.at],
                 values: &values,
-                tail: &self.bytes[tail..self.at],
-                tail_in_args,
-                tail_is_first,
+                tail: Tail { text: &self.bytes[tail..self.at], in_args: tail_in_args, is_first: tail_is_first },
                 member,
                 in_args: stand.in_args,
             };
@@ -220,7 +219,12 @@ impl<'a, B: Block, const LENIENT: bool> Cursor<'a, B, LENIENT> {
         let value = self.value(field.is_number())?;
         // What is odd is read, and told, each time.
         let is_odd = field.is_id() && self.bytes[at] != b'"' && self.is_no_id(value.text.raw);
-        if value.text.escaped || self.met_odd_word || is_odd || self.at - start > LONGEST_PASSAGE - 64 {
+        if value.text.escaped
+            || value.text.irregular
+            || self.met_odd_word
+            || is_odd
+            || self.at - start > LONGEST_PASSAGE - 64
+        {
             self.at = at;
             return Ok(None);
         }

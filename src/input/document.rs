@@ -68,41 +68,55 @@ impl Scanned {
     }
 }
 
-/// Reads a piece of the file that begins at byte `offset`, in `place`. `last` says that nothing follows.
+/// A piece of the file.
+#[derive(Clone, Copy)]
+pub(super) struct Piece<'a> {
+    pub(super) bytes: &'a [u8],
+    /// The place of its first byte in the file.
+    pub(super) offset: u64,
+    /// Where in the document it begins.
+    pub(super) place: Place,
+    /// Whether nothing follows.
+    pub(super) last: bool,
+}
+
+/// Reads a piece of the file. The layout is what is known of events from other pieces.
 ///
 /// # Errors
 ///
 /// Where the document is not a trace at all.
-pub(super) fn scan(level: Level, bytes: &[u8], offset: u64, place: Place, last: bool, keep: Keep) -> Result<Scanned> {
+pub(super) fn scan(level: Level, piece: Piece<'_>, keep: Keep, layout: &mut Layout) -> Result<Scanned> {
     match level {
         // SAFETY: the level is AVX2 only where `Level::detect` found AVX2, BMI and LZCNT.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe { scan_avx2(bytes, offset, place, last, keep) },
+        Level::Avx2 => unsafe { scan_avx2(piece, keep, layout) },
         // SAFETY: the level is AVX-512 only where `Level::detect` found AVX-512F and BW besides the above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => unsafe { scan_avx512(bytes, offset, place, last, keep) },
+        Level::Avx512 => unsafe { scan_avx512(piece, keep, layout) },
         #[cfg(target_arch = "x86_64")]
-        Level::Sse2 => scan_with::<simd::x86::Sse2>(bytes, offset, place, last, keep),
+        Level::Sse2 => scan_with::<simd::x86::Sse2>(piece, keep, layout),
         #[cfg(target_arch = "aarch64")]
-        Level::Neon => scan_with::<simd::arm::Neon>(bytes, offset, place, last, keep),
-        Level::Portable => scan_with::<simd::Portable>(bytes, offset, place, last, keep),
+        Level::Neon => scan_with::<simd::arm::Neon>(piece, keep, layout),
+        Level::Portable => scan_with::<simd::Portable>(piece, keep, layout),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn scan_avx2(bytes: &[u8], offset: u64, place: Place, last: bool, keep: Keep) -> Result<Scanned> {
-    scan_with::<simd::x86::Avx2>(bytes, offset, place, last, keep)
+fn scan_avx2(piece: Piece<'_>, keep: Keep, layout: &mut Layout) -> Result<Scanned> {
+    scan_with::<simd::x86::Avx2>(piece, keep, layout)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn scan_avx512(bytes: &[u8], offset: u64, place: Place, last: bool, keep: Keep) -> Result<Scanned> {
-    scan_with::<simd::avx512::Avx512>(bytes, offset, place, last, keep)
+fn scan_avx512(piece: Piece<'_>, keep: Keep, layout: &mut Layout) -> Result<Scanned> {
+    scan_with::<simd::avx512::Avx512>(piece, keep, layout)
 }
 
 #[inline(always)]
-fn scan_with<B: simd::Block>(bytes: &[u8], offset: u64, place: Place, last: bool, keep: Keep) -> Result<Scanned> {
+fn scan_with<B: simd::Block>(piece: Piece<'_>, keep: Keep, layout: &mut Layout) -> Result<Scanned> {
+    let Piece { bytes, offset, place, last } = piece;
+    layout.begin();
     let mut scanner = Scanner {
         bytes,
         at: 0,
@@ -111,7 +125,7 @@ fn scan_with<B: simd::Block>(bytes: &[u8], offset: u64, place: Place, last: bool
         offset,
         keep,
         decoder: Decoder::new(keep, offset),
-        layout: Layout::default(),
+        layout,
         members: Vec::new(),
         events_begin: false,
     };
@@ -147,7 +161,7 @@ struct Scanner<'a> {
     offset: u64,
     keep: Keep,
     decoder: Decoder,
-    layout: Layout<'a>,
+    layout: &'a mut Layout,
     members: Vec<(Vec<u8>, Vec<u8>)>,
     events_begin: bool,
 }
@@ -253,7 +267,7 @@ impl<'a> Scanner<'a> {
                 b'{' => {
                     let mut event = RawEvent::EMPTY;
                     let mut cursor = Cursor::<B, false>::new(self.bytes, self.at);
-                    match cursor.event(&mut event, &mut self.layout, |event| Decoder::interest(keep, event)) {
+                    match cursor.event(&mut event, self.layout, |event| Decoder::interest(keep, event)) {
                         Ok(end) => self.push(&event, end),
                         Err(Fail::NeedMore) if self.waits() => return,
                         Err(_) => {
@@ -319,7 +333,7 @@ impl<'a> Scanner<'a> {
     fn broken_event(&mut self, bare: bool) -> bool {
         let mut event = RawEvent::EMPTY;
         let mut cursor = Cursor::<simd::Portable, true>::new(self.bytes, self.at);
-        let cut_off = match cursor.event(&mut event, &mut Layout::default(), |_| Interest::All) {
+        let cut_off = match cursor.event(&mut event, self.layout, |_| Interest::All) {
             Ok(end) => {
                 self.decoder.note(
                     "repaired-event",

@@ -6,8 +6,9 @@
 //! single pass over the file, whatever the number of threads, and almost never is a byte scanned twice.
 
 use super::cursor::next_event_start;
-use super::document::{LONGEST_EVENT, Place, Scanned, TRACE, scan};
+use super::document::{LONGEST_EVENT, Piece, Place, Scanned, TRACE, scan};
 use super::inflate::{Block, HISTORY, Verifier};
+use super::layout::Layout;
 use super::simd::Level;
 use super::source::Source;
 use crate::error::{Error, ErrorKind, Result};
@@ -79,6 +80,7 @@ fn last_event_start(bytes: &[u8], data: usize) -> Option<usize> {
 struct Joiner {
     level: Level,
     keep: Keep,
+    layout: Layout,
     verifier: Verifier,
     /// What the checksums tell, apart from what events do: blocks end elsewhere than batches.
     mismatches: Diagnostics,
@@ -99,6 +101,7 @@ impl Joiner {
         Self {
             level,
             keep,
+            layout: Layout::default(),
             verifier: Verifier::default(),
             mismatches: Diagnostics::default(),
             rows: TraceBuilder::with_keep(keep),
@@ -124,7 +127,8 @@ impl Joiner {
             return Ok(());
         }
         if self.pending.is_empty() {
-            let scanned = scan(self.level, batch.bytes(), batch.offset, self.place, batch.last, self.keep)?;
+            let piece = Piece { bytes: batch.bytes(), offset: batch.offset, place: self.place, last: batch.last };
+            let scanned = scan(self.level, piece, self.keep, &mut self.layout)?;
             self.take(scanned, batch.bytes(), batch.offset);
             return Ok(());
         }
@@ -133,7 +137,8 @@ impl Joiner {
             return Ok(());
         }
         let bytes = std::mem::take(&mut self.pending);
-        let scanned = scan(self.level, &bytes, self.pending_offset, self.place, batch.last, self.keep)?;
+        let piece = Piece { bytes: &bytes, offset: self.pending_offset, place: self.place, last: batch.last };
+        let scanned = scan(self.level, piece, self.keep, &mut self.layout)?;
         // What did not suffice is looked at again when it has doubled, so that a long event is not scanned over and
         // over.
         self.enough = if scanned.consumed == 0 { (2 * bytes.len()).min(LONGEST_EVENT) } else { 0 };
@@ -264,13 +269,15 @@ fn cut(mut cutter: Cutter, pool: &Receiver<Block>, to_workers: &SyncSender<Batch
 }
 
 fn scan_batches(work: &Mutex<Receiver<Batch>>, to_joiner: &SyncSender<Done>, level: Level, keep: Keep) {
+    let mut layout = Layout::default();
     loop {
         // A worker that panicked left nothing half done in a receiver.
         let next = work.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv();
         let Ok(batch) = next else { return };
         // The first batch begins with the head of the file, which the joiner reads.
         let place = Place::Events { bare: false };
-        let scanned = (batch.index > 0).then(|| scan(level, batch.bytes(), batch.offset, place, batch.last, keep).ok());
+        let piece = Piece { bytes: batch.bytes(), offset: batch.offset, place, last: batch.last };
+        let scanned = (batch.index > 0).then(|| scan(level, piece, keep, &mut layout).ok());
         if to_joiner.send((batch, scanned.flatten())).is_err() {
             return;
         }
