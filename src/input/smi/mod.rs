@@ -59,6 +59,9 @@ pub fn read_smi(bytes: &[u8], options: &SmiOptions) -> Result<SmiLog> {
     Ok(log)
 }
 
+/// More cards than any machine has: each is compared with those that are known, as logs name one by different words.
+const MOST_CARDS: usize = 1024;
+
 struct Reader {
     format: Option<Format>,
     log: SmiLog,
@@ -108,7 +111,7 @@ impl Reader {
             }
         }
         let taken = self.format.as_ref().and_then(|format| row(format, line));
-        let taken = taken.and_then(|row| self.push(row));
+        let taken = taken.and_then(|row| self.push(row, offset));
         if taken.is_none() {
             self.skip(offset);
         }
@@ -118,7 +121,8 @@ impl Reader {
         note_skipped(&mut self.log.diagnostics, offset);
     }
 
-    fn push(&mut self, row: Row) -> Option<()> {
+    /// Adds what a line says; `None` if that is nothing.
+    fn push(&mut self, row: Row, offset: usize) -> Option<()> {
         let is_process = row.pid.is_some();
         let has_value = row.used.or(row.free).or(row.process_used).is_some()
             || row.utilization.or(row.memory_utilization).is_some();
@@ -127,6 +131,13 @@ impl Reader {
             return None;
         }
         let gpu = self.log.gpu(row.gpu.clone());
+        if self.log.gpus.len() > MOST_CARDS {
+            self.log.gpus.pop();
+            self.log.diagnostics.note("many-cards", Severity::Loss, Some(offset as u64), || {
+                format!("samples of cards beyond the first {MOST_CARDS}; left out")
+            });
+            return Some(());
+        }
         // A card that tells nothing, or `pmon`'s line of dashes where no process runs: no sample, yet nothing wrong.
         if !has_value && !is_process {
             return Some(());

@@ -104,3 +104,16 @@ proptest! {
         let _ = read_smi(text.as_bytes(), &SmiOptions::default());
     }
 }
+
+#[test]
+fn more_cards_than_any_machine_has_are_left_out_and_counted() {
+    let line = |i: usize| format!("2026/12/01 03:08:25.000, GPU-{i}, {i} MiB\n");
+    let mut text = "timestamp, uuid, memory.used [MiB]\n".to_owned();
+    text.extend((0..1030).map(line));
+    text += &line(3);
+    let log = read_smi(text.as_bytes(), &SmiOptions::default()).unwrap();
+    assert_eq!((log.gpus.len(), log.gpu_samples.len()), (1024, 1025));
+    let told = log.diagnostics.get("many-cards").unwrap();
+    let first = text.find("2026/12/01 03:08:25.000, GPU-1024").map(|at| at as u64);
+    assert_eq!((told.count, told.first_offset, told.severity), (6, first, Severity::Loss));
+}
