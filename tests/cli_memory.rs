@@ -4,6 +4,8 @@
 
 use std::process::{Command, Output};
 
+const SNAPSHOT: &str = "testdata/gpt_snapshot.snapshot.pickle.gz";
+
 fn tracetool(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tracetool")).args(args).env_remove("NO_COLOR").output().unwrap()
 }
@@ -74,6 +76,35 @@ fn what_a_trace_lacks_is_said_with_what_brings_it() {
     assert!(refusal(&["peak", &naive, "--device", "cuda:5"]).contains("it holds cuda:0, cpu"));
     assert!(refusal(&["peak", &naive, "--group-by", "mood"]).contains("category"));
     assert!(refusal(&["blocks", &naive, "--sort-by", "mood"]).contains("lifetime"));
+}
+
+#[test]
+fn a_snapshot_without_steps_says_how_to_mark_them_and_what_could_be_taken_for_them() {
+    for args in [&["steps", SNAPSHOT][..], &["timeline", SNAPSHOT, "--step", "1"]] {
+        let error = refusal(args);
+        for part in ["the snapshot marks no steps", "global_record_annotations=True", "\"Optimizer.", "3 times"] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_is_held_against_a_baseline_of_a_snapshot() {
+    let baseline = std::env::temp_dir().join(format!("tracetool-snapshot-{}.json", std::process::id()));
+    let baseline = baseline.to_str().unwrap();
+    let run = |args: &[&str]| {
+        let output = tracetool(args);
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(run(&["baseline", SNAPSHOT, "-o", baseline]).0, Some(0));
+    assert_eq!(run(&["check", SNAPSHOT, "--baseline", baseline]).0, Some(0));
+    let (status, diff) = run(&["diff", baseline, SNAPSHOT]);
+    assert_eq!(status, Some(0));
+    assert!(diff.contains("nothing differs"), "{diff}");
+    std::fs::remove_file(baseline).unwrap();
+    let (status, failed) = run(&["check", SNAPSHOT, "--max-peak", "1GiB"]);
+    assert_eq!(status, Some(1));
+    assert!(failed.contains("(93): forward") && !failed.contains("By category"), "{failed}");
 }
 
 #[test]

@@ -222,6 +222,15 @@ fn public_snapshots_are_read() {
         assert_eq!(snapshot.segments.len(), 5);
         assert!(snapshot.segments.iter().all(|s| s.expandable));
         assert_eq!(trace.memory().len(), 1040);
+        // The file tells of no segment, and of more allocated bytes than its segments hold after 233 of its entries
+        // (a walk over it by hand in Python): reserved is not known there, and nowhere is less than nothing cached.
+        assert_eq!(trace.diagnostics().get("allocated-above-reserved").map(|d| d.count), Some(233));
+        let memory = Allocations::build(&trace);
+        let device = &memory.devices()[0];
+        assert_eq!(device.before_trace_at(0), Some(Bytes(8704)));
+        let reserved = |i: usize| device.reserved(i);
+        assert_eq!((0..device.len()).filter(|i| reserved(*i).is_none()).count(), 233);
+        assert!((0..device.len()).all(|i| reserved(i).is_none_or(|bytes| bytes >= device.allocated()[i])));
     }
 }
 

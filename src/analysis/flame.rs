@@ -166,7 +166,7 @@ impl<'t> FlameBuilder<'t> {
             node_of_op: vec![Paths::ROOT; tree.len()],
             frames: FramesAround::of_ops(trace, tree),
             shown: ShownFrames::new(trace, options),
-            recorded: trace.snapshot().is_some() || trace.stacks().len() > 1,
+            recorded: trace.snapshot().is_some() || trace.has_stacks(),
             stack_owners: None,
             below: vec![(NONE, NONE); trace.frames().len()],
             below_stack: HashMap::new(),

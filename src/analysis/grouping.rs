@@ -153,13 +153,11 @@ impl<'t> Attribution<'t> {
         let op = |op: Option<usize>| op.map_or(Key::Nothing, |op| Key::Name(trace.ops().name()[op]));
         match by {
             // The allocator's own record tells more than the annotation that was open then.
-            GroupBy::Op if has_recorded_stacks(trace) => {
-                Key::Owner(self.stack_owners().of(trace.memory().stack()[event]))
-            }
+            GroupBy::Op if trace.has_stacks() => Key::Owner(self.stack_owners().of(trace.memory().stack()[event])),
             GroupBy::Op => op(self.owners.owner(event, level)),
             GroupBy::Category => Key::Index(self.categories().of_event(&self.owners, event)),
             GroupBy::Module => self.context.module(&self.owners, event).map_or(Key::Nothing, Key::Path),
-            GroupBy::File | GroupBy::Function | GroupBy::Line if has_recorded_stacks(trace) => {
+            GroupBy::File | GroupBy::Function | GroupBy::Line if trace.has_stacks() => {
                 Key::Owner(self.stack_owners().of(trace.memory().stack()[event]))
             }
             GroupBy::Stack | GroupBy::File | GroupBy::Function | GroupBy::Line => {
@@ -225,11 +223,6 @@ fn thread_text(trace: &Trace, i: usize) -> String {
     let thread = trace.threads()[i];
     let (process, id, name) = (trace.str(thread.process), trace.str(thread.id), trace.str(thread.name));
     if name.is_empty() { format!("{process}/{id}") } else { format!("{process}/{id} {name}") }
-}
-
-/// Whether the allocator itself recorded who allocated, as in a snapshot.
-fn has_recorded_stacks(trace: &Trace) -> bool {
-    trace.stacks().len() > 1
 }
 
 /// What stands of a frame in a key of this grouping.

@@ -77,7 +77,7 @@ impl Lines {
                 ..Lines::default()
             },
         };
-        if trace.stacks().len() > 1 || trace.details().iter().any(|d| d.call_stack != StrId::EMPTY) {
+        if trace.has_stacks() || trace.details().iter().any(|d| d.call_stack != StrId::EMPTY) {
             lines.lines.exact = true;
             lines.add_recorded(&owners);
         } else if trace.frames().is_empty() {

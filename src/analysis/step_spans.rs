@@ -3,7 +3,7 @@
 use super::spans::{NONE, Spans};
 use super::tree::is_step;
 use crate::error::{Error, Result};
-use crate::trace::{OpKind, ThreadId, Trace};
+use crate::trace::{OpKind, StrId, ThreadId, Trace};
 use crate::units::Nanos;
 use regex::Regex;
 
@@ -48,6 +48,48 @@ impl StepSpans {
             ));
         }
         Ok(found)
+    }
+
+    /// The error of a question about steps for a trace that marks none: what brings them, and what could be taken instead.
+    pub fn missing(trace: &Trace) -> Error {
+        let (what, mut hint) = match trace.snapshot() {
+            None => ("the trace marks no steps", "call prof.step() after each step".to_owned()),
+            Some(_) => (
+                "the snapshot marks no steps",
+                "record with torch.cuda.memory._record_memory_history(global_record_annotations=True) while prof.step() or \
+                 record_function(\"ProfilerStep#N\") marks each step"
+                    .to_owned(),
+            ),
+        };
+        hint += ", or name an annotation that repeats by --step-annotation";
+        if let Some((name, calls)) = Self::repeated(trace) {
+            hint += &format!(", such as {name:?}, which is there {calls} times");
+        }
+        Error::missing(what, hint)
+    }
+
+    /// The error of a question about step `number`, which is not there.
+    pub fn no_step(&self, trace: &Trace, number: u64) -> Error {
+        let numbers = || self.steps.iter().map(|s| s.number);
+        match (numbers().min(), numbers().max()) {
+            (Some(first), Some(last)) => {
+                Error::usage(format!("there is no step {number}: the trace holds steps {first} to {last}"))
+            }
+            _ => Self::missing(trace),
+        }
+    }
+
+    /// The annotation that most likely stands for a step, and its number of calls: of those that repeat and can be named
+    /// as they are, one that says `step` or else is called most often.
+    fn repeated(trace: &Trace) -> Option<(&str, u32)> {
+        let ops = trace.ops();
+        let mut calls = vec![0u32; trace.strings().len()];
+        let annotations = (0..ops.len()).filter(|i| ops.kind()[*i] == OpKind::Annotation);
+        annotations.for_each(|i| calls[ops.name()[i].index()] += 1);
+        let repeated = calls.iter().enumerate().filter(|(_, n)| **n > 1);
+        let named = repeated.map(|(i, n)| (trace.str(StrId(i as u32)), *n));
+        let itself = |name: &str| Regex::new(&format!("^(?:{name})$")).is_ok_and(|pattern| pattern.is_match(name));
+        named.filter(|(name, _)| itself(name)).max_by_key(|(name, n)| (name.contains("step"), *n))
     }
 
     fn of(trace: &Trace, is_step: impl Fn(&str) -> bool) -> Self {
@@ -110,6 +152,22 @@ mod tests {
         assert_eq!(steps.numbered(5).map(|s| s.start), Some(Nanos(20)));
         let at = steps.place([0, 10, 15, 20, 31].into_iter().map(Nanos));
         assert_eq!(at, [Some(0), Some(0), None, Some(1), None]);
+    }
+
+    #[test]
+    fn where_no_steps_are_marked_an_annotation_that_repeats_is_proposed() {
+        let missing = |names: &[&str]| {
+            let mut b = Build::default();
+            names.iter().zip(0..).for_each(|(name, at)| b.span(span(&format!("user: {name}"), 10 * at, 10 * at + 5)));
+            b.span(span("aten::mm", 1, 2));
+            b.span(span("aten::mm", 3, 4));
+            StepSpans::missing(&b.finish()).to_string()
+        };
+        assert!(missing(&["a", "b"]).ends_with("by --step-annotation)"));
+        assert!(missing(&["a", "b", "a", "b", "a"]).ends_with("such as \"user: a\", which is there 3 times)"));
+        assert!(missing(&["a", "b", "a", "a", "my step", "my step"]).contains("\"user: my step\""));
+        // Its name would have to be written as a pattern.
+        assert!(missing(&["a(", "a("]).ends_with("by --step-annotation)"));
     }
 
     #[test]

@@ -57,8 +57,7 @@ impl Default for TimelineOptions {
 impl TimelineOptions {
     /// What live blocks of this trace are grouped by.
     pub fn grouping(&self, trace: &Trace) -> GroupBy {
-        let recorded = trace.stacks().len() > 1;
-        self.group_by.unwrap_or(if recorded { GroupBy::Op } else { GroupBy::Category })
+        self.group_by.unwrap_or(if trace.has_stacks() { GroupBy::Op } else { GroupBy::Category })
     }
 }
 
@@ -349,11 +348,10 @@ fn known(trace: &Trace, devices: &[&DeviceMemory], who: &Attribution<'_>) -> (Na
 
 /// Where the window starts and ends.
 fn ends(trace: &Trace, known: (Nanos, Nanos), who: &Attribution<'_>, window: Window) -> Result<(Nanos, Nanos)> {
-    let steps = who.context.steps().steps();
     let (first, last) = match window.step {
         Some(number) => match who.context.steps().numbered(number) {
             Some(step) => (step.start, step.end),
-            None => return Err(no_step(number, steps.iter().map(|s| s.number))),
+            None => return Err(who.context.steps().no_step(trace, number)),
         },
         None => known,
     };
@@ -364,15 +362,6 @@ fn ends(trace: &Trace, known: (Nanos, Nanos), who: &Attribution<'_>, window: Win
         return Err(Error::usage("the window is empty: it has to end after it starts"));
     }
     Ok((start, end))
-}
-
-fn no_step(number: u64, known: impl Iterator<Item = u64> + Clone) -> Error {
-    match (known.clone().min(), known.max()) {
-        (Some(first), Some(last)) => {
-            Error::usage(format!("there is no step {number}: the trace holds steps {first} to {last}"))
-        }
-        _ => Error::missing("the trace marks no steps", "call prof.step() after each, or use --step-annotation"),
-    }
 }
 
 struct Look<'a, 't> {

@@ -85,7 +85,7 @@ impl BesideArgs {
 }
 
 /// What of a trace or snapshot the memory of its allocator needs.
-pub(super) const KEEP: Keep = Keep { ops: false, device_events: false, frames: false, details: false, ..Keep::ALL };
+pub(super) const KEEP: Keep = Keep { ops: false, device_events: false, frames: false, details: false, ..Keep::REPORTS };
 
 /// That a trace or snapshot does not tell what a card could be split by.
 pub(super) fn no_memory(path: &Path) -> Error {

@@ -102,7 +102,8 @@ impl Check {
             // Where nothing rose, those who hold the peak are to be named.
             let b = b.filter(|b| b.peak_allocated_bytes < a.peak_allocated_bytes);
             let both = |by: &GroupBy| b.is_none_or(|b| b.rows(*by).is_some()) && a.rows(*by).is_some();
-            // People think in categories first.
+            // People think in categories first, of which a snapshot, that knows no operators, has next to none.
+            let both = |by: &GroupBy| both(by) && !(trace.has_stacks() && *by == GroupBy::Category);
             let by = [GroupBy::Category, GroupBy::Op, GroupBy::Module].into_iter().filter(both);
             let by: Vec<DeviceDiff> = by.filter_map(|by| device(b, Some(a), by)).collect();
             let ops = by.iter().find(|d| d.group_by == GroupBy::Op);

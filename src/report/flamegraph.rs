@@ -266,7 +266,7 @@ impl Flamegraph {
     }
 
     fn findings(&self, trace: &Trace) -> impl Iterator<Item = Finding> {
-        let no_frames = trace.frames().is_empty() && trace.stacks().len() <= 1;
+        let no_frames = trace.frames().is_empty() && !trace.has_stacks();
         let message = if self.python == PythonFrames::None {
             "The trace holds no modules and no Python frames: paths are of operators alone."
         } else {

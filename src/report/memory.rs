@@ -88,7 +88,7 @@ pub(super) fn lacks(trace: &Trace, who: &Attribution<'_>, group_by: GroupBy) -> 
     let finding =
         |code, message: &str, advice: &str| Some(Finding { code, message: message.into(), advice: advice.into() });
     let shapes = || trace.details().iter().any(|d| !trace.str(d.input_dims).is_empty());
-    let recorded = || trace.stacks().len() > 1 || trace.details().iter().any(|d| !trace.str(d.call_stack).is_empty());
+    let recorded = || trace.has_stacks() || trace.details().iter().any(|d| !trace.str(d.call_stack).is_empty());
     let stacks = || !trace.frames().is_empty() || recorded();
     let modules = || trace.frames().kind().contains(&crate::trace::FrameKind::Module);
     match group_by {

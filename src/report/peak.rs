@@ -45,7 +45,7 @@ impl Peak {
         if let Moment::Step(number) = self.peak.at
             && who.context.steps().numbered(number).is_none()
         {
-            return Err(no_step(number, &who.context.steps().steps().iter().map(|s| s.number).collect::<Vec<_>>()));
+            return Err(who.context.steps().no_step(trace, number));
         }
         let options = PeakOptions { device: self.memory.device, ..self.peak.clone() };
         let mut devices = peaks(trace, &memory, &who, &options);
@@ -91,15 +91,6 @@ impl Peak {
 fn major(devices: &[DevicePeak]) -> Vec<&DevicePeak> {
     let most = devices.iter().map(|d| d.peak_allocated_bytes).max().unwrap_or_default();
     devices.iter().filter(|d| d.peak_allocated_bytes.0 >= most.0 / 10_000).collect()
-}
-
-fn no_step(number: u64, known: &[u64]) -> Error {
-    match (known.iter().min(), known.iter().max()) {
-        (Some(first), Some(last)) => {
-            Error::usage(format!("there is no step {number}: the trace holds steps {first} to {last}"))
-        }
-        _ => Error::missing("the trace marks no steps", "call prof.step() after each, or use --step-annotation"),
-    }
 }
 
 /// What of a device's numbers is not exact, and why.

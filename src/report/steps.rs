@@ -8,8 +8,9 @@ use super::{Block, Cell, Column, Finding, Report, Table};
 use crate::analysis::grouping::GroupBy;
 use crate::analysis::owners::AttributeTo;
 use crate::analysis::peak::trace_start;
+use crate::analysis::step_spans::StepSpans;
 use crate::analysis::steps::{DeviceSteps, Keeper, LEAST_GROWTH, StepsOptions, Verdict, steps};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::trace::{Keep, Trace};
 use crate::units::Bytes;
 use serde_json::Map;
@@ -45,8 +46,7 @@ impl Steps {
     pub fn run(&self, trace: &Trace) -> Result<Report> {
         let (memory, who) = self.memory.read(trace)?;
         if who.context.steps().steps().is_empty() {
-            let hint = "call prof.step() after each step, or name an annotation that repeats by --step-annotation";
-            return Err(Error::missing("the trace marks no steps", hint));
+            return Err(StepSpans::missing(trace));
         }
         let options = StepsOptions { attribute_to: self.attribute_to, device: self.memory.device };
         let devices = steps(trace, &memory, &who, &options);

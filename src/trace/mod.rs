@@ -247,6 +247,12 @@ impl Trace {
         &self.stacks
     }
 
+    /// Whether the allocator itself recorded who allocated, as in a snapshot.
+    pub fn has_stacks(&self) -> bool {
+        // The first node is that of no stack.
+        self.stacks.len() > 1
+    }
+
     /// The frames of a recorded stack, innermost first.
     pub fn stack(&self, id: StackId) -> impl Iterator<Item = &str> {
         let mut at = id;

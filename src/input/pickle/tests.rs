@@ -66,12 +66,29 @@ fn code_is_refused_by_its_name_and_place() {
     assert!(text.contains("posix.system") && text.contains("at byte 19"), "{text}");
     let text = refused(b"(ios\nsystem\n.").to_string();
     assert!(text.contains("os.system"), "{text}");
-    for bytes in
-        [&b"NR."[..], b"Nb.", b"(No.", b"NN\x81.", b"NNN\x92.", b"\x82\x01.", b"Pid\n.", b"NQ.", b"\x97.", b"\x98."]
-    {
+    let text = refused(b"cos\nsystem\n(S'id'\ntR.").to_string();
+    assert!(text.contains("os.system") && text.contains("at byte 0"), "{text}");
+    // What follows the refused instruction is not read: the call comes after the name.
+    let opcodes: [(&[u8], u64, &str); 13] = [
+        (b"NR.", 1, "REDUCE"),
+        (b"}}b.", 2, "BUILD"),
+        (b"(No.", 2, "OBJ"),
+        (b"(Nios\nsystem\n.", 2, "os.system"),
+        (b"N)\x81.", 2, "NEWOBJ"),
+        (b"N)}\x92.", 3, "NEWOBJ_EX"),
+        (b"\x80\x02\x82\x01.", 2, "EXT"),
+        (b"\x83\x01\x00.", 0, "EXT"),
+        (b"\x84\x01\x00\x00\x00.", 0, "EXT"),
+        (b"Pid\n.", 0, "PERSID"),
+        (b"NQ.", 1, "PERSID"),
+        (b"\x80\x05\x97.", 2, "NEXT_BUFFER"),
+        (b"N\x98.", 1, "NEXT_BUFFER"),
+    ];
+    for (bytes, offset, name) in opcodes {
         let error = refused(bytes);
-        assert!(error.to_string().contains("plain data"), "{error}");
-        assert!(error.offset().is_some());
+        let text = error.to_string();
+        assert!(text.contains("plain data") && text.contains(name) && text.contains("nothing was run"), "{text}");
+        assert_eq!(error.offset(), Some(offset), "{text}");
     }
 }
 
