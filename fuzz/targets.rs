@@ -12,8 +12,11 @@ mod dump;
 use flate2::{Decompress, FlushDecompress, Status};
 use std::io::Read;
 use tracetool::analysis::baseline::Baseline;
+use tracetool::analysis::card::cards;
 use tracetool::analysis::categories::CategoryRules;
+use tracetool::analysis::host::host_timeline;
 use tracetool::analysis::limits::Limits;
+use tracetool::analysis::timeline::DeviceTimeline;
 use tracetool::fuzzing::{self, Inflated};
 use tracetool::input::{ReadOptions, SmiOptions, read, read_mprof, read_smi};
 use tracetool::render::{FORMATS, Options};
@@ -27,7 +30,7 @@ use tracetool::report::timeline::MemoryTimeline;
 use tracetool::report::top::Top;
 use tracetool::report::tree::Tree;
 use tracetool::trace::{Keep, Trace};
-use tracetool::units::Nanos;
+use tracetool::units::{Bytes, Nanos};
 
 /// What must hold for an input.
 pub type Target = fn(&[u8]);
@@ -188,14 +191,33 @@ pub fn smi(data: &[u8]) {
         assert!(log.gpu_samples.iter().all(|s| s.gpu < log.gpus.len()));
         assert!(log.process_samples.iter().all(|s| s.process < log.processes.len()));
         assert!(log.processes.iter().all(|p| p.gpu < log.gpus.len()));
+        for card in cards(&log, None, None) {
+            card.timeline(&log, None).iter().for_each(closes);
+        }
     }
 }
 
-/// A recording of memory_profiler: its samples are in the order of time.
+/// The series of a device and what belongs to none sum to its total, at points in the order of time.
+fn closes(d: &DeviceTimeline) {
+    assert!(d.points.is_sorted_by_key(|p| p.time_ns));
+    // Sums near the end of their range stay there, and what is taken from them later is wrong.
+    let is_huge = |b: &Bytes| b.0.unsigned_abs() > 1 << 52;
+    if d.points.iter().map(|p| &p.allocated_bytes).chain(&d.live_bytes).any(is_huge) {
+        return;
+    }
+    for (i, point) in d.points.iter().enumerate() {
+        let live: Bytes = d.live(i).iter().copied().sum();
+        assert_eq!(live + point.before_trace_bytes, point.allocated_bytes);
+    }
+}
+
+/// A recording of memory_profiler: its samples are in the order of time, and its processes sum to the total.
 pub fn mprof(data: &[u8]) {
     let Ok(memory) = read_mprof(data) else { return };
     assert!(memory.samples.is_sorted_by_key(|s| s.time));
     assert!(memory.children.iter().all(|c| c.samples.is_sorted_by_key(|s| s.time)));
+    host_timeline(&memory, None).iter().for_each(closes);
+    let _ = (MemoryTimeline::default().run_host(&memory), Peak::default().run_host(&memory));
 }
 
 /// Categories: their rules are read or refused, and have names.

@@ -100,7 +100,8 @@ pub struct CardMoment {
     pub cached_bytes: Bytes,
     /// What the process holds beyond its allocator.
     pub context_bytes: Bytes,
-    /// What each process holds, in the order of [`Card::processes`]; of the profiled one as nvidia-smi last said.
+    /// What each process holds, in the order of [`Card::processes`], and then all further ones; of the profiled one as
+    /// nvidia-smi last said.
     pub process_bytes: Vec<Bytes>,
 }
 
@@ -122,8 +123,11 @@ impl CardMoment {
 pub struct Card {
     /// Its place in [`SmiLog::gpus`].
     pub gpu: usize,
-    /// The processes that were seen on it: places in [`SmiLog::processes`].
+    /// The processes that were seen on it, of many the profiled one and those that ever hold most: places in
+    /// [`SmiLog::processes`].
     pub processes: Vec<usize>,
+    /// How many others there were; in [`CardMoment::process_bytes`] they are one, the last.
+    pub further_processes: usize,
     /// Which of `processes` is the profiled one.
     pub run: Option<usize>,
     /// What the profiled process holds beyond its allocator's memory: the median, the least and the most of the samples.
@@ -139,28 +143,46 @@ pub struct Card {
 /// Each card that the logs saw, with the run on the one that it used. In the window, where there is one, the changes of
 /// the allocator's memory between samples are kept as finely as a picture of it shows.
 pub fn cards(log: &SmiLog, run: Option<&RunMemory>, window: Option<(Nanos, Nanos)>) -> Vec<Card> {
-    (0..log.gpus.len()).filter_map(|gpu| card(log, gpu, run, window)).collect()
+    let mut seen: Vec<Vec<(Nanos, Bytes)>> = vec![Vec::new(); log.processes.len()];
+    for sample in &log.process_samples {
+        seen[sample.process].extend(sample.used.map(|used| (sample.time, used)));
+    }
+    (0..log.gpus.len()).filter_map(|gpu| card(log, gpu, &seen, run, window)).collect()
 }
 
-fn card(log: &SmiLog, gpu: usize, run: Option<&RunMemory>, window: Option<(Nanos, Nanos)>) -> Option<Card> {
-    let processes: Vec<usize> = (0..log.processes.len()).filter(|p| log.processes[*p].gpu == gpu).collect();
+/// Processes beyond those that ever hold most are one part.
+const MOST_PROCESSES: usize = 12;
+
+fn card(
+    log: &SmiLog,
+    gpu: usize,
+    seen: &[Vec<(Nanos, Bytes)>],
+    run: Option<&RunMemory>,
+    window: Option<(Nanos, Nanos)>,
+) -> Option<Card> {
+    let all: Vec<usize> = (0..log.processes.len()).filter(|p| log.processes[*p].gpu == gpu).collect();
     let on_card = |run: &&RunMemory| match (run.gpu_index, log.gpus[gpu].index) {
         (Some(ours), Some(theirs)) if log.gpus.len() > 1 => ours == theirs,
         _ => log.gpus.len() == 1,
     };
     let run = run.filter(on_card);
-    let own = run.and_then(|run| {
-        let pid = run.pid?;
-        processes.iter().position(|p| log.processes[*p].pid == pid)
-    });
-    let samples = samples(log, gpu, &processes);
+    let pid = run.and_then(|run| run.pid);
+    let is_own = |p: &usize| Some(log.processes[*p].pid) == pid;
+    let mut processes = all.clone();
+    processes.sort_by_key(|p| (!is_own(p), std::cmp::Reverse(seen[*p].iter().map(|(_, bytes)| *bytes).max())));
+    processes.truncate(MOST_PROCESSES);
+    processes.sort_unstable();
+    let further_processes = all.len() - processes.len();
+    let own = processes.iter().position(is_own);
+    let samples = samples(log, gpu, &all, &processes, seen);
     let times: Vec<Nanos> = samples.iter().map(|m| m.time_ns).collect();
     let moments = match run {
         Some(run) => with_changes(samples, run, window),
         None => samples,
     };
     let told = times.iter().map(|time| moments.partition_point(|m| m.time_ns < *time)).collect();
-    let mut card = Card { gpu, processes, run: own, context: None, period: period(log, gpu), told, moments };
+    let mut card =
+        Card { gpu, processes, further_processes, run: own, context: None, period: period(log, gpu), told, moments };
     if let Some(run) = run {
         card.split(run);
     }
@@ -174,10 +196,11 @@ fn period(log: &SmiLog, gpu: usize) -> Nanos {
     usual_step(cards).max(usual_step(processes)).unwrap_or_default()
 }
 
-/// The states of a card as samples told them, by time.
-fn samples(log: &SmiLog, gpu: usize, processes: &[usize]) -> Vec<CardMoment> {
+/// The states of a card as samples told them, by time, with a place for each of `shown` and one for the others of `all`.
+fn samples(log: &SmiLog, gpu: usize, all: &[usize], shown: &[usize], seen: &[Vec<(Nanos, Bytes)>]) -> Vec<CardMoment> {
     enum Told {
         Used(Bytes, Option<Bytes>),
+        /// A place, and what it holds more or less.
         Process(usize, Bytes),
     }
     let mut told: Vec<(Nanos, Told)> = Vec::new();
@@ -185,22 +208,26 @@ fn samples(log: &SmiLog, gpu: usize, processes: &[usize]) -> Vec<CardMoment> {
     // Without a column for what is free it is all but what is used; nvidia-smi counts what the driver keeps as neither.
     let free = |s: &GpuSample| s.free.or_else(|| Some(log.gpus[gpu].total? - s.used?));
     told.extend(used.filter_map(|s| Some((s.time, Told::Used(s.used?, free(s))))));
-    for (place, process) in processes.iter().enumerate() {
-        let own = log.process_samples.iter().filter(|s| s.process == *process);
-        let seen = own.filter_map(|s| Some((s.time, s.used?))).collect();
-        told.extend(with_end(seen).map(|(time, bytes)| (time, Told::Process(place, bytes))));
+    for process in all {
+        let place = shown.binary_search(process).unwrap_or(shown.len());
+        let mut held = Bytes::ZERO;
+        told.extend(with_end(seen[*process].clone()).map(|(time, bytes)| {
+            let change = bytes - std::mem::replace(&mut held, bytes);
+            (time, Told::Process(place, change))
+        }));
     }
     told.sort_by_key(|(time, _)| *time);
     // What is said after the last sample is only that something ended.
     let end = log.gpu_samples.iter().map(|s| s.time).chain(log.process_samples.iter().map(|s| s.time)).max();
     told.retain(|(time, _)| Some(*time) <= end);
-    let mut now = CardMoment { process_bytes: vec![Bytes::ZERO; processes.len()], ..CardMoment::default() };
+    let places = shown.len() + usize::from(all.len() > shown.len());
+    let mut now = CardMoment { process_bytes: vec![Bytes::ZERO; places], ..CardMoment::default() };
     let mut moments: Vec<CardMoment> = Vec::new();
     for (time, told) in told {
         now.time_ns = time;
         match told {
             Told::Used(bytes, free) => (now.used_bytes, now.free_bytes) = (Some(bytes), free),
-            Told::Process(place, bytes) => now.process_bytes[place] = bytes,
+            Told::Process(place, change) => now.process_bytes[place] += change,
         }
         match moments.last_mut() {
             Some(last) if last.time_ns == time => last.clone_from(&now),
@@ -352,6 +379,9 @@ impl Card {
             // The program without its folders.
             format!("{} (pid {})", name.rsplit('/').next().unwrap_or(name), process.pid)
         }));
+        if self.further_processes > 0 {
+            names.push(format!("{} more processes", self.further_processes));
+        }
         names
     }
 
@@ -412,5 +442,45 @@ pub fn cards_timeline(log: &SmiLog, cards: &[Card]) -> Timeline {
         devices: cards.iter().filter_map(|card| card.timeline(log, None)).collect(),
         steps: Vec::new(),
         phases: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::smi::{Gpu, Process, ProcessSample};
+
+    /// A card on which many processes come and go: each holds its number of bytes for two of its own samples.
+    fn crowd(count: usize) -> SmiLog {
+        let mut log = SmiLog { gpus: vec![Gpu { index: Some(0), ..Gpu::default() }], ..SmiLog::default() };
+        for i in 0..count {
+            log.processes.push(Process { pid: i as u32, name: None, gpu: 0 });
+            let sample = |time| ProcessSample {
+                time: Nanos(time),
+                process: i,
+                used: Some(Bytes(1 + i as i64)),
+                utilization: None,
+            };
+            log.process_samples.extend([sample(10 * i as i64), sample(10 * i as i64 + 10)]);
+        }
+        log.process_samples.sort_by_key(|s| s.time);
+        log
+    }
+
+    #[test]
+    fn of_many_processes_the_profiled_one_and_the_largest_are_shown_and_the_rest_is_one_part() {
+        let log = crowd(100);
+        let run = RunMemory { pid: Some(3), gpu_index: Some(0), ..RunMemory::default() };
+        let cards = cards(&log, Some(&run), None);
+        let [card] = cards.as_slice() else { panic!("one card") };
+        assert_eq!((card.processes.len(), card.further_processes), (MOST_PROCESSES, 100 - MOST_PROCESSES));
+        assert_eq!(card.run.map(|place| card.processes[place]), Some(3));
+        assert_eq!(card.part_names(&log).last().unwrap(), "88 more processes");
+        for (i, moment) in card.moments.iter().enumerate() {
+            // At each moment one process is gone, the one after it is seen for the second time and the next is new.
+            let held: i64 = (i.saturating_sub(1)..=i).filter(|p| *p < 100).map(|p| 1 + p as i64).sum();
+            let own = card.run.map_or(Bytes::ZERO, |place| moment.process_bytes[place]);
+            assert_eq!(card.parts(moment).into_iter().sum::<Bytes>() + own, Bytes(held), "{i}");
+        }
     }
 }

@@ -3,8 +3,8 @@
 use super::escape::visible;
 use super::layout::fitted;
 use super::numbers;
-use super::scale::{extremes, sizes, times};
-use crate::analysis::timeline::{DeviceTimeline, Stretch, Timeline, column_of};
+use super::scale::{by_depth, extremes, sizes, times};
+use crate::analysis::timeline::{DeviceTimeline, Timeline, column_of};
 use crate::report::timeline::MemoryFigure;
 use crate::report::{Figure, Report};
 use unicode_width::UnicodeWidthStr;
@@ -117,19 +117,4 @@ fn bands(t: &Timeline, d: &DeviceTimeline, columns: usize, lines: &mut Vec<Strin
         }
         lines.push(format!("{name:>MARGIN$}  {}", cells.into_iter().collect::<String>()).trim_end().to_owned());
     }
-}
-
-/// Calls by how many others they lie in; those in too many are left out. They are in the order of their starts.
-fn by_depth(calls: &[Stretch]) -> Vec<Vec<&Stretch>> {
-    const MOST: usize = 4;
-    let mut depths: Vec<Vec<&Stretch>> = Vec::new();
-    for call in calls {
-        let ended = |list: &Vec<&Stretch>| list.last().is_none_or(|last| last.end_ns <= call.start_ns);
-        match depths.iter().position(ended) {
-            Some(depth) => depths[depth].push(call),
-            None if depths.len() < MOST => depths.push(vec![call]),
-            None => {}
-        }
-    }
-    depths
 }

@@ -1,6 +1,6 @@
 //! What all drawings of numbers share: round ticks, and a curve cut into columns that loses no extreme.
 
-use crate::analysis::timeline::{Point, column_of};
+use crate::analysis::timeline::{Point, Stretch, column_of};
 use crate::units::Nanos;
 
 /// A mark on an axis.
@@ -83,6 +83,21 @@ pub(super) fn extremes(points: &[Point], start: Nanos, end: Nanos, columns: u32)
         .collect()
 }
 
+/// Calls by how many others they lie in; those in too many are left out. They are in the order of their starts.
+pub(super) fn by_depth(calls: &[Stretch]) -> Vec<Vec<&Stretch>> {
+    const MOST: usize = 4;
+    let mut depths: Vec<Vec<&Stretch>> = Vec::new();
+    for call in calls {
+        let ended = |list: &Vec<&Stretch>| list.last().is_none_or(|last| last.end_ns <= call.start_ns);
+        match depths.iter().position(ended) {
+            Some(depth) => depths[depth].push(call),
+            None if depths.len() < MOST => depths.push(vec![call]),
+            None => {}
+        }
+    }
+    depths
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +114,18 @@ mod tests {
         assert_eq!(labels(&sizes(700 << 20, 4)), ["0 MiB", "200 MiB", "400 MiB", "600 MiB"]);
         assert_eq!(labels(&times(12_300_000, 12_500_000, 2)), ["12.3 ms", "12.4 ms", "12.5 ms"]);
         assert_eq!(labels(&sizes(0, 4)), ["0 B"]);
+    }
+
+    #[test]
+    fn calls_lie_below_those_that_they_happen_in_and_no_two_of_a_depth_overlap() {
+        let call = |name: &str, start, end| Stretch { name: name.into(), start_ns: Nanos(start), end_ns: Nanos(end) };
+        let mut calls = vec![call("a", 0, 10), call("b", 0, 4), call("c", 4, 9), call("d", 10, 12)];
+        let names = |calls: &[Stretch]| -> Vec<String> {
+            by_depth(calls).iter().map(|list| list.iter().map(|c| c.name.as_str()).collect()).collect()
+        };
+        assert_eq!(names(&calls), ["ad", "bc"]);
+        calls.extend((0..9).map(|i| call("e", 12, 20 - i)));
+        assert_eq!(names(&calls).len(), 4, "what is deeper is not shown");
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use crate::analysis::timeline::{DeviceTimeline, Point, Stretch, Timeline, column
 use crate::render::layout::fitted;
 use crate::render::numbers;
 use crate::render::palette::{self, Fill};
-use crate::render::scale::{Extremes, extremes, sizes, times};
+use crate::render::scale::{Extremes, by_depth, extremes, sizes, times};
 use crate::report::timeline::{MemoryFigure, before_name};
 use crate::units::{Bytes, Nanos};
 use std::ops::Range;
@@ -296,14 +296,17 @@ impl<'a> Panel<'a> {
         if self.device.calls.is_empty() {
             return self.timeline().steps.iter().collect();
         }
-        nested(&self.device.calls).filter(|(_, inner)| !inner).map(|(call, _)| call).collect()
+        by_depth(&self.device.calls).into_iter().next().unwrap_or_default()
     }
 
     /// Steps and phases above the plot, or calls and those within them.
     fn strip(&self, canvas: &mut Canvas) {
         let bars: Vec<(&Stretch, bool)> = match self.device.calls.as_slice() {
             [] => self.timeline().phases.iter().map(|s| (s, false)).collect(),
-            calls => nested(calls).collect(),
+            calls => {
+                let inner = |(depth, list): (usize, Vec<_>)| list.into_iter().map(move |call| (call, depth > 0));
+                by_depth(calls).into_iter().enumerate().flat_map(inner).collect()
+            }
         };
         let named = self.named();
         let (phases, words) = (self.top - 15.0, self.top - 20.0);
@@ -447,16 +450,6 @@ impl<'a> Panel<'a> {
 
 fn paint(fill: &Fill, place: usize, layer: usize) -> String {
     if fill.hatched { format!("url(#h{place}-{layer})") } else { fill.color.to_owned() }
-}
-
-/// Calls by their start, and whether each lies in one before it.
-fn nested(calls: &[Stretch]) -> impl Iterator<Item = (&Stretch, bool)> {
-    let mut end = Nanos(i64::MIN);
-    calls.iter().map(move |call| {
-        let inner = call.start_ns < end;
-        end = end.max(call.end_ns);
-        (call, inner)
-    })
 }
 
 /// The colour of a layer beside its name in the legend.
