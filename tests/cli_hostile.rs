@@ -437,6 +437,10 @@ fn no_name_in_a_log_of_nvidia_smi_or_of_memory_profiler_acts() {
             &[(".json", events), ("gpus.csv", gpus), ("apps.csv", processes)],
         ),
         files.pair(&["timeline", "{0}", "--mprof", "{1}"], &[(".json", events), (".dat", recording)]),
+        files.pair(
+            &["timeline", "{0}", "--mprof", "{1}", "--smi", "{2}", "{3}"],
+            &[(".json", events), (".dat", recording), ("gpus.csv", gpus), ("apps.csv", processes)],
+        ),
         files.pair(&["timeline", "{0}"], &[(".dat", recording)]),
         files.pair(&["peak", "{0}"], &[(".dat", recording)]),
         files.pair(&["summary", "{0}"], &[(".dat", recording)]),

@@ -100,6 +100,8 @@ pub struct CardMoment {
     pub cached_bytes: Bytes,
     /// What the process holds beyond its allocator.
     pub context_bytes: Bytes,
+    /// What the process holds while nobody tells of its allocator: before the profile, and after it once that changes.
+    pub unprofiled_bytes: Bytes,
     /// What each process holds, in the order of [`Card::processes`], and then all further ones; of the profiled one as
     /// nvidia-smi last said.
     pub process_bytes: Vec<Bytes>,
@@ -109,7 +111,8 @@ impl CardMoment {
     /// What the parts of the profiled process and of the others sum to.
     fn attributed(&self, run: Option<usize>) -> Bytes {
         let others = self.process_bytes.iter().enumerate().filter(|(i, _)| Some(*i) != run);
-        self.tensor_bytes + self.cached_bytes + self.context_bytes + others.map(|(_, b)| *b).sum()
+        let own = self.tensor_bytes + self.cached_bytes + self.context_bytes + self.unprofiled_bytes;
+        own + others.map(|(_, b)| *b).sum()
     }
 
     /// What nvidia-smi counts as used and no part accounts for; negative where a sample is older than the parts.
@@ -136,6 +139,9 @@ pub struct Card {
     period: Nanos,
     /// Which of `moments` are samples.
     told: Vec<usize>,
+    /// Whether any moment has tensors of the run, and whether any has what of it is not profiled.
+    has_tensors: bool,
+    has_unprofiled: bool,
     /// The moments of samples, and between them those at which the allocator's memory changed.
     pub moments: Vec<CardMoment>,
 }
@@ -181,8 +187,16 @@ fn card(
         None => samples,
     };
     let told = times.iter().map(|time| moments.partition_point(|m| m.time_ns < *time)).collect();
-    let mut card =
-        Card { gpu, processes, further_processes, run: own, context: None, period: period(log, gpu), told, moments };
+    let mut card = Card {
+        gpu,
+        processes,
+        further_processes,
+        run: own,
+        period: period(log, gpu),
+        told,
+        moments,
+        ..Card::default()
+    };
     if let Some(run) = run {
         card.split(run);
     }
@@ -274,15 +288,20 @@ impl Card {
     /// Splits what the profiled process holds.
     fn split(&mut self, run: &RunMemory) {
         let mut beyond: Vec<Bytes> = Vec::new();
-        let mut context = None;
+        let (mut context, mut settled) = (None, None);
+        let end = run.time.last().copied();
         let mut told = self.told.iter().copied().peekable();
         for i in 0..self.moments.len() {
             let is_sample = told.next_if_eq(&i).is_some();
             let held = self.run.map(|place| self.moments[i].process_bytes[place]);
             let time = self.moments[i].time_ns;
-            let Some((tensors, reserved)) = run.at(time).filter(|_| held.is_none_or(|held| held > Bytes::ZERO)) else {
-                // Before the profile all that it holds counts as one.
-                self.moments[i].context_bytes = held.unwrap_or_default();
+            // As long as it holds what it held when the profile ended, so does its allocator.
+            if is_sample && Some(time) > end {
+                settled = settled.or(held);
+            }
+            let known = held.is_none_or(|held| held > Bytes::ZERO && settled.is_none_or(|settled| settled == held));
+            let Some((tensors, reserved)) = run.at(time).filter(|_| known) else {
+                self.moments[i].unprofiled_bytes = held.unwrap_or_default();
                 continue;
             };
             if let Some(held) = held.filter(|_| is_sample) {
@@ -297,6 +316,8 @@ impl Card {
             (moment.tensor_bytes, moment.cached_bytes) = (tensors, reserved - tensors);
             moment.context_bytes = context.unwrap_or_default();
         }
+        self.has_tensors = self.moments.iter().any(|m| m.tensor_bytes > Bytes::ZERO);
+        self.has_unprofiled = self.moments.iter().any(|m| m.unprofiled_bytes > Bytes::ZERO);
         beyond.sort_unstable();
         self.context = beyond.get(beyond.len() / 2).map(|median| [*median, beyond[0], beyond[beyond.len() - 1]]);
     }
@@ -371,6 +392,7 @@ impl Card {
         let mut names = Vec::new();
         if self.holds_run() {
             names.extend(["tensors", "cached by PyTorch", "context and libraries"].map(str::to_owned));
+            names.extend(self.has_unprofiled.then(|| "the run, not profiled".to_owned()));
         }
         let others = self.processes.iter().enumerate().filter(|(place, _)| Some(*place) != self.run);
         names.extend(others.map(|(_, p)| {
@@ -390,6 +412,7 @@ impl Card {
         let mut parts = Vec::new();
         if self.holds_run() {
             parts.extend([moment.tensor_bytes, moment.cached_bytes, moment.context_bytes]);
+            parts.extend(self.has_unprofiled.then_some(moment.unprofiled_bytes));
         }
         let others = moment.process_bytes.iter().enumerate().filter(|(place, _)| Some(*place) != self.run);
         parts.extend(others.map(|(_, bytes)| *bytes));
@@ -398,7 +421,7 @@ impl Card {
 
     /// Whether the profiled process was on this card in the time of the logs.
     pub fn holds_run(&self) -> bool {
-        self.moments.iter().any(|m| m.tensor_bytes > Bytes::ZERO)
+        self.has_tensors
     }
 
     /// The card as a device of a timeline, in the window where there is one.
@@ -465,6 +488,36 @@ mod tests {
         }
         log.process_samples.sort_by_key(|s| s.time);
         log
+    }
+
+    #[test]
+    fn what_the_run_holds_while_nobody_tells_of_its_allocator_is_not_its_context() {
+        let mut log = crowd(1);
+        // Before the profile, in it, after it while nothing changes, and after a change.
+        let held = [(0, 50), (10, 100), (20, 100), (30, 100), (40, 70)];
+        log.process_samples.clear();
+        for (time, bytes) in held {
+            let (time, used) = (Nanos(time), Some(Bytes(bytes)));
+            log.process_samples.push(ProcessSample { time, process: 0, used, utilization: None });
+        }
+        let run = RunMemory {
+            pid: Some(0),
+            gpu_index: Some(0),
+            time: vec![Nanos(5), Nanos(12)],
+            allocated: vec![Bytes(10), Bytes(30)],
+            reserved: vec![Bytes(60), Bytes(60)],
+        };
+        let card = cards(&log, Some(&run), None).remove(0);
+        let names = ["tensors", "cached by PyTorch", "context and libraries", "the run, not profiled"];
+        assert_eq!(card.part_names(&log), names);
+        let at = |time: i64| {
+            let moment = card.moments.iter().find(|m| m.time_ns == Nanos(time)).unwrap();
+            card.parts(moment).iter().map(|b| b.0).collect::<Vec<_>>()
+        };
+        assert_eq!(at(0), [0, 0, 0, 50]);
+        assert_eq!(at(10), [10, 50, 40, 0]);
+        assert_eq!((at(20), at(30)), (vec![30, 30, 40, 0], vec![30, 30, 40, 0]));
+        assert_eq!(at(40), [0, 0, 0, 70]);
     }
 
     #[test]
