@@ -152,8 +152,20 @@ pub(super) fn fitted(text: &str, width: usize) -> String {
     if text.width() <= width { text.into_owned() } else { shortened(&text, width) }
 }
 
-/// The text with its middle left out: both ends tell more than one does (namespaces, paths, template arguments).
+/// The text with its middle left out: both ends tell more than one does (namespaces, template arguments). Of a path, such
+/// as a Python frame stands in, the outer folders are left out: they are most often those of all.
 fn shortened(text: &str, width: usize) -> String {
+    let mut text = text;
+    if text.starts_with('/') && !text.contains("; ") {
+        let mut inner = text.match_indices('/').skip(1).map(|(at, _)| &text[at..]);
+        if let Some(inner) = inner.find(|inner| inner.width() < width) {
+            return format!("…{inner}");
+        }
+        text = text.rsplit('/').next().unwrap_or(text);
+        if text.width() <= width {
+            return text.to_owned();
+        }
+    }
     let room = width.saturating_sub(1);
     let tail_room = room / 3;
     let head = taken(text.chars(), room - tail_room);
@@ -192,6 +204,17 @@ mod tests {
 
     fn titles(page: &Page) -> Vec<&str> {
         page.columns.iter().map(|c| c.title.as_str()).collect()
+    }
+
+    #[test]
+    fn a_path_is_shortened_from_its_outer_folders_on_and_all_else_in_its_middle() {
+        let frame = "/home/user/llm/experiments/cases.py(93): forward";
+        assert_eq!(fitted(frame, 48), frame);
+        assert_eq!(fitted(frame, 40), "…/llm/experiments/cases.py(93): forward");
+        assert_eq!(fitted(frame, 23), "…/cases.py(93): forward");
+        assert_eq!(fitted(frame, 22), "cases.py(93): forward");
+        assert_eq!(fitted(frame, 12), "cases.py…ard");
+        assert_eq!(fitted("/a/b.py(1): f; /a/c.py(2): g", 16), "/a/b.py(1)…2): g");
     }
 
     #[test]

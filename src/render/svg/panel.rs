@@ -266,8 +266,7 @@ impl<'a> Panel<'a> {
         let title = format!("{}: {} at the peak", self.device.measure.total(), numbers::bytes(self.peak()));
         canvas.shape("path", &format!("d=\"{allocated}\" {style}"), &title);
         if let Some(most) = self.most_reserved() {
-            let reserved = |e: &Extremes| points[e.most_reserved].reserved_bytes.unwrap_or_default();
-            let path = self.curve(|e| [reserved(e); 2]);
+            let path = self.reserved_curve();
             let style = "fill=\"none\" stroke=\"#7a1fa2\" stroke-width=\"1.4\" stroke-dasharray=\"7 3\"";
             let title = format!("reserved: {} at most", numbers::bytes(most));
             canvas.shape("path", &format!("d=\"{path}\" {style}"), &title);
@@ -289,6 +288,26 @@ impl<'a> Panel<'a> {
         }
         path.along(self.columns_end());
         path.finish()
+    }
+
+    /// The reserved curve, with gaps where it is not known.
+    fn reserved_curve(&self) -> String {
+        let (mut done, mut open) = (String::new(), None);
+        for (x, e) in self.columns() {
+            let known = self.device.points[e.most_reserved].reserved_bytes.map(|bytes| tenths(self.y(bytes)));
+            open = match (open.take(), known) {
+                (None, Some(y)) => Some(Steps::start(x, y)),
+                (Some(mut path), Some(y)) => {
+                    Steps::to(&mut path, x, y);
+                    Some(path)
+                }
+                (path, None) => {
+                    done += &path.map_or_else(String::new, |path| ended(path, x));
+                    None
+                }
+            };
+        }
+        done + &open.map_or_else(String::new, |path| ended(path, self.columns_end()))
     }
 
     /// What is named above the plot: the steps, or the calls that the panel has of its own, but for calls within calls.
@@ -460,6 +479,12 @@ fn swatch(x: f64, y: f64, size: f64, paint: &str) -> String {
         px(y - size * 0.85),
         px(size * 0.95)
     )
+}
+
+/// A curve that ends at `x`.
+fn ended(mut path: Steps, x: i64) -> String {
+    path.along(x);
+    path.finish()
 }
 
 fn tenths(pixels: f64) -> i64 {
