@@ -9,6 +9,7 @@ import struct
 import sys
 
 KEPT, STACKS, DEPTH = 64, 512, 30
+BASE, APART = 0x7F0000000000, 4 << 20
 
 
 class Writer:
@@ -56,7 +57,21 @@ def main(path, size):
         w = Writer(file)
         w.raw(b"\x80\x02}(")
         w.text("segments")
-        w.raw(b"]")
+        w.raw(b"](")
+        block = [
+            ("address", lambda: w.number(BASE)),
+            ("size", lambda: w.number(2 * KEPT * APART)),
+            ("requested_size", lambda: w.number(0)),
+            ("state", lambda: w.text("inactive")),
+        ]
+        w.dict([
+            ("device", lambda: w.number(0)),
+            ("address", lambda: w.number(BASE)),
+            ("total_size", lambda: w.number(2 * KEPT * APART)),
+            ("segment_type", lambda: w.text("large")),
+            ("blocks", lambda: (w.raw(b"]("), w.dict(block), w.raw(b"e"))),
+        ])
+        w.raw(b"e")
         w.text("allocator_settings")
         w.raw(b"}")
         w.text("device_traces")
@@ -113,7 +128,7 @@ def main(path, size):
             w.memo += 1
 
         w.raw(b"(")
-        place = lambda i: 0x7F0000000000 + (i % (2 * KEPT)) * (4 << 20)
+        place = lambda i: BASE + (i % (2 * KEPT)) * APART
         bytes_of = lambda i: 512 * (1 + i * 7 % 4096)
         i, end = 0, size - 4096
         while w.written < end:
