@@ -27,9 +27,21 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Where Ctrl-C is ignored, as in a script's background jobs, it stays so; being told to end is heeded all the same.
 fn handle() {
     static HANDLER: Once = Once::new();
-    HANDLER.call_once(|| drop(ctrlc::try_set_handler(interrupted)));
+    HANDLER.call_once(|| {
+        let _ = ctrlc::try_set_handler(interrupted);
+        #[cfg(unix)]
+        terminated();
+    });
+}
+
+#[cfg(unix)]
+fn terminated() {
+    if let Ok(mut signals) = signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM]) {
+        std::thread::spawn(move || signals.forever().for_each(|_| interrupted()));
+    }
 }
 
 /// Makes a file that is removed if the program is interrupted before it has another name.
@@ -48,6 +60,8 @@ pub(super) struct Recording(());
 impl Recording {
     /// From now on.
     pub(super) fn begin() -> Self {
+        // `kill -INT` is how a script ends a recording that it began in the background, where Ctrl-C is ignored.
+        let _ = ctrlc::set_handler(interrupted);
         handle();
         state().recording = Some(false);
         Self(())
