@@ -11,15 +11,15 @@ use super::inflate::{Block, HISTORY, Verifier};
 use super::layout::Layout;
 use super::simd::Level;
 use super::source::Source;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::trace::{Diagnostics, Keep, Severity, Trace, TraceBuilder};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of a batch: small enough to stay in a core's cache between inflating and scanning.
-pub(super) const BATCH: usize = 1 << 20;
+/// Bytes of a batch: small enough to stay in a core's cache between inflating and scanning, large enough for what a batch
+/// costs beside its bytes. Half as much takes 4 % longer on cores with 2 MiB, twice as much no less.
+pub(super) const BATCH: usize = 2 << 20;
 
 /// A piece of the file, cut at places where events seem to begin.
 struct Batch {
@@ -46,9 +46,17 @@ struct Cutter {
     rest: usize,
     index: u64,
     offset: u64,
+    /// Whether the last batch was cut.
+    last: bool,
+    /// Why no more batches come.
+    failure: Option<Error>,
 }
 
 impl Cutter {
+    fn ended(&self) -> bool {
+        self.last || self.failure.is_some()
+    }
+
     /// The next batch, in the memory of `block`.
     fn next(&mut self, mut block: Block) -> Result<Batch> {
         match self.first.take() {
@@ -61,6 +69,7 @@ impl Cutter {
         let end = if last { bytes.len() } else { last_event_start(bytes, data).unwrap_or(bytes.len()) };
         self.rest = bytes.len() - end;
         let batch = Batch { index: self.index, block, span: start..end, offset: self.offset, last };
+        self.last = last;
         self.index += 1;
         self.offset += (end - start) as u64;
         Ok(batch)
@@ -204,7 +213,7 @@ impl Joiner {
 /// Reads a source, whose first block is at hand, into a trace with `threads` threads. Batches are as large as that block.
 pub(super) fn read(first: Block, source: Source, level: Level, keep: Keep, threads: usize) -> Result<Trace> {
     let batch = first.size();
-    let cutter = Cutter { source, first: Some(first), rest: 0, index: 0, offset: 0 };
+    let cutter = Cutter { source, first: Some(first), rest: 0, index: 0, offset: 0, last: false, failure: None };
     let joiner = Joiner::new(level, keep);
     if threads <= 1 { read_alone(cutter, joiner) } else { read_together(cutter, joiner, threads, batch) }
 }
@@ -221,84 +230,203 @@ fn read_alone(mut cutter: Cutter, mut joiner: Joiner) -> Result<Trace> {
     }
 }
 
-type Done = (Batch, Option<Scanned>);
-
-fn read_together(cutter: Cutter, mut joiner: Joiner, threads: usize, batch: usize) -> Result<Trace> {
-    let (level, keep) = (joiner.level, joiner.keep);
-    // As many buffers as keep every thread at work; their number bounds the memory.
-    let buffers = 2 * threads + 2;
-    let (to_pool, pool) = sync_channel::<Block>(buffers);
-    let (to_workers, work) = sync_channel::<Batch>(buffers);
-    let (to_joiner, done) = sync_channel::<Done>(buffers);
-    for _ in 0..buffers {
-        // The channel is as long as there are buffers, so this does not wait.
-        let _ = to_pool.send(Block::new(batch));
-    }
-    let work = Mutex::new(work);
-    std::thread::scope(|scope| {
-        let cutting = scope.spawn(move || cut(cutter, &pool, &to_workers));
-        for _ in 0..threads {
-            let (work, to_joiner) = (&work, to_joiner.clone());
-            scope.spawn(move || scan_batches(work, &to_joiner, level, keep));
-        }
-        drop(to_joiner);
-        let joined = join_in_order(&mut joiner, &done, &to_pool);
-        // Whoever waits for a buffer or for room in a channel must see that nobody is there any more.
-        drop((to_pool, done));
-        let source = cutting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let whole = joined?;
-        // Where batches stop coming, the source tells why.
-        let source = source?;
-        if !whole {
-            return Err(Error::new(ErrorKind::Limit("the reader stopped before the end of the input".into())));
-        }
-        joiner.finish(source.into_diagnostics())
-    })
+/// The work that the threads share. Whoever is free takes what is to be done next, of whatever kind: no core waits while
+/// there is work, and most batches are scanned by the core that inflated them and has them in its cache. (A thread for
+/// each kind of work took 430 ms for a file of 52 MB on two cores, where this takes 345.)
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
 }
 
-/// Cuts until the source or the pool ends.
-fn cut(mut cutter: Cutter, pool: &Receiver<Block>, to_workers: &SyncSender<Batch>) -> Result<Source> {
-    while let Ok(block) = pool.recv() {
-        let batch = cutter.next(block)?;
-        let last = batch.last;
-        if to_workers.send(batch).is_err() || last {
-            break;
-        }
-    }
-    Ok(cutter.source)
+struct State {
+    /// Not here while a thread cuts.
+    cutter: Option<Cutter>,
+    /// Not here while a thread joins.
+    joiner: Option<Joiner>,
+    /// Free memory for batches. How many there are bounds the memory.
+    blocks: Vec<Block>,
+    cut: VecDeque<Batch>,
+    scanned: BTreeMap<u64, (Batch, Option<Scanned>)>,
+    /// The batch that is to be joined next.
+    next: u64,
+    /// Threads that wait for work.
+    waiting: usize,
+    /// Why joining ended before the last batch.
+    failure: Option<Error>,
+    /// Whether a thread panicked with what it had taken.
+    abandoned: bool,
 }
 
-fn scan_batches(work: &Mutex<Receiver<Batch>>, to_joiner: &SyncSender<Done>, level: Level, keep: Keep) {
-    let mut layout = Layout::default();
-    loop {
-        // A worker that panicked left nothing half done in a receiver.
-        let next = work.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv();
-        let Ok(batch) = next else { return };
-        // The first batch begins with the head of the file, which the joiner reads.
-        let place = Place::Events { bare: false };
-        let piece = Piece { bytes: batch.bytes(), offset: batch.offset, place, last: batch.last };
-        let scanned = (batch.index > 0).then(|| scan(level, piece, keep, &mut layout).ok());
-        if to_joiner.send((batch, scanned.flatten())).is_err() {
-            return;
+/// A piece of work, with all that it needs.
+enum Job {
+    Cut(Cutter, Block),
+    Scan(Batch),
+    Join(Joiner, Batch, Option<Scanned>),
+}
+
+impl State {
+    /// Whether nothing is left to do for anyone.
+    fn ended(&self) -> bool {
+        let all_joined = || self.cutter.as_ref().is_some_and(|cutter| cutter.ended() && cutter.index == self.next);
+        self.abandoned || self.failure.is_some() || all_joined()
+    }
+
+    fn can_cut(&self) -> bool {
+        self.cutter.as_ref().is_some_and(|cutter| !cutter.ended()) && !self.blocks.is_empty()
+    }
+
+    fn can_join(&self) -> bool {
+        self.joiner.is_some() && self.scanned.contains_key(&self.next)
+    }
+
+    fn has_job(&self) -> bool {
+        self.can_cut() || self.can_join() || !self.cut.is_empty()
+    }
+
+    fn take(&mut self) -> Option<Job> {
+        // Only one can cut at a time. It goes on where others are free for the rest, and where the next to be free would
+        // find nothing to scan.
+        if (self.waiting > 0 || self.cut.is_empty()) && self.can_cut() {
+            return self.take_cut();
         }
+        // What is furthest on first: it sets memory free.
+        self.take_join().or_else(|| self.cut.pop_front().map(Job::Scan)).or_else(|| self.take_cut())
+    }
+
+    fn take_cut(&mut self) -> Option<Job> {
+        if !self.can_cut() {
+            return None;
+        }
+        Some(Job::Cut(self.cutter.take()?, self.blocks.pop()?))
+    }
+
+    fn take_join(&mut self) -> Option<Job> {
+        if !self.can_join() {
+            return None;
+        }
+        let (batch, scanned) = self.scanned.remove(&self.next)?;
+        Some(Job::Join(self.joiner.take()?, batch, scanned))
     }
 }
 
-/// Joins what was scanned in the order of the file; `false` if it ends before the last batch.
-fn join_in_order(joiner: &mut Joiner, done: &Receiver<Done>, to_pool: &SyncSender<Block>) -> Result<bool> {
-    let mut early = BTreeMap::new();
-    let mut next = 0;
-    for (batch, scanned) in done {
-        early.insert(batch.index, (batch, scanned));
-        while let Some((batch, scanned)) = early.remove(&next) {
-            next += 1;
-            joiner.join(&batch, scanned)?;
-            if batch.last {
-                return Ok(true);
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // What a thread that panicked left is whole but for what it had taken.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what there is to do until the end.
+    fn work(&self, level: Level, keep: Keep) {
+        let _abandoning = Abandoning(self);
+        let mut layout = Layout::default();
+        let mut state = self.lock();
+        while !state.ended() {
+            let Some(job) = state.take() else {
+                state.waiting += 1;
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.waiting -= 1;
+                continue;
+            };
+            if state.waiting > 0 && state.has_job() {
+                self.changed.notify_one();
             }
-            // Nobody waits for buffers once the last batch is cut.
-            let _ = to_pool.send(batch.block);
+            drop(state);
+            let done = job.run(level, keep, &mut layout);
+            state = self.lock();
+            done.hand_in(&mut state);
+        }
+        self.changed.notify_all();
+    }
+}
+
+/// Wakes those who wait for what a thread that panics will not give back.
+struct Abandoning<'a>(&'a Shared);
+
+impl Drop for Abandoning<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.lock().abandoned = true;
+            self.0.changed.notify_all();
         }
     }
-    Ok(false)
+}
+
+/// What came of a job.
+enum Done {
+    Cut(Cutter, Option<Batch>),
+    Scan(Batch, Option<Scanned>),
+    Join(Joiner, Batch, Result<()>),
+}
+
+impl Job {
+    fn run(self, level: Level, keep: Keep, layout: &mut Layout) -> Done {
+        match self {
+            Self::Cut(mut cutter, block) => {
+                let batch = cutter.next(block).map_err(|error| cutter.failure = Some(error)).ok();
+                Done::Cut(cutter, batch)
+            }
+            Self::Scan(mut batch) => {
+                batch.block.take_sums();
+                // The first batch begins with the head of the file, which the joiner reads.
+                let place = Place::Events { bare: false };
+                let piece = Piece { bytes: batch.bytes(), offset: batch.offset, place, last: batch.last };
+                let scanned = (batch.index > 0).then(|| scan(level, piece, keep, layout).ok());
+                Done::Scan(batch, scanned.flatten())
+            }
+            Self::Join(mut joiner, batch, scanned) => {
+                let joined = joiner.join(&batch, scanned);
+                Done::Join(joiner, batch, joined)
+            }
+        }
+    }
+}
+
+impl Done {
+    fn hand_in(self, state: &mut State) {
+        match self {
+            Self::Cut(cutter, batch) => {
+                state.cutter = Some(cutter);
+                state.cut.extend(batch);
+            }
+            Self::Scan(batch, scanned) => drop(state.scanned.insert(batch.index, (batch, scanned))),
+            Self::Join(joiner, batch, joined) => {
+                state.joiner = Some(joiner);
+                state.failure = joined.err();
+                state.next += 1;
+                state.blocks.push(batch.block);
+            }
+        }
+    }
+}
+
+fn read_together(cutter: Cutter, joiner: Joiner, threads: usize, batch: usize) -> Result<Trace> {
+    let (level, keep) = (joiner.level, joiner.keep);
+    let state = State {
+        cutter: Some(cutter),
+        joiner: Some(joiner),
+        // As many as keep every thread at work.
+        blocks: (0..2 * threads + 2).map(|_| Block::new(batch)).collect(),
+        cut: VecDeque::new(),
+        scanned: BTreeMap::new(),
+        next: 0,
+        waiting: 0,
+        failure: None,
+        abandoned: false,
+    };
+    let shared = Shared { state: Mutex::new(state), changed: Condvar::new() };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|| shared.work(level, keep));
+        }
+        shared.work(level, keep);
+    });
+    let state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (Some(cutter), Some(joiner)) = (state.cutter, state.joiner) else {
+        unreachable!("a thread that has the cutter or the joiner gives it back or panics, which ends the scope");
+    };
+    // Where batches stop coming, the source tells why.
+    match state.failure.or(cutter.failure) {
+        Some(error) => Err(error),
+        None => joiner.finish(cutter.source.into_diagnostics()),
+    }
 }

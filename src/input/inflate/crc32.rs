@@ -37,6 +37,30 @@ pub(crate) fn crc32(crc: u32, data: &[u8]) -> u32 {
     !update(!crc, data)
 }
 
+/// The CRC-32 of data in two parts from those of the parts, of which the second has `len` bytes.
+pub(crate) fn combine(first: u32, second: u32, len: usize) -> u32 {
+    // As len zero bytes behind it would: a product with x^(8 len).
+    let (mut moved, mut factor, mut rest) = (first, 1 << (31 - 8), len);
+    while rest > 0 {
+        if rest & 1 == 1 {
+            moved = multiply(moved, factor);
+        }
+        factor = multiply(factor, factor);
+        rest >>= 1;
+    }
+    moved ^ second
+}
+
+/// The product modulo the polynomial, highest powers in the lowest bits.
+fn multiply(a: u32, mut b: u32) -> u32 {
+    let mut product = 0;
+    for power in 0..32 {
+        product ^= b * ((a >> (31 - power)) & 1);
+        b = (b >> 1) ^ (POLYNOMIAL * (b & 1));
+    }
+    product
+}
+
 /// Carries a remainder over `data`, in the fastest way that the processor has.
 fn update(remainder: u32, data: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -272,6 +296,7 @@ mod tests {
         for cut in 0..=data.len() {
             let (head, tail) = data.split_at(cut);
             assert_eq!(crc32(crc32(0, head), tail), bitwise(&data), "{cut}");
+            assert_eq!(combine(crc32(0, head), crc32(0, tail), tail.len()), bitwise(&data), "{cut}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Read};
 
-use super::crc32::crc32;
+use super::crc32::{combine, crc32};
 use super::{Corrupt, HISTORY, InflateError, Inflater, Status};
 
 /// Compressed bytes that are read at once.
@@ -33,7 +33,11 @@ pub(crate) struct Block {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
+    /// Whether the data is that of members, which have checksums.
+    compressed: bool,
     member_ends: Vec<MemberEnd>,
+    /// The CRC-32 of each member's part of the data, once they are taken.
+    sums: Vec<u32>,
 }
 
 impl Block {
@@ -52,10 +56,27 @@ impl Block {
         &self.bytes[self.start..self.end]
     }
 
+    /// Takes the checksums of the data, which [`Verifier::check`] otherwise does: this can be done by any thread, best by
+    /// the one that has the data in its cache.
+    pub(crate) fn take_sums(&mut self) {
+        self.sums = self.parts().map(|part| crc32(0, part)).collect();
+    }
+
+    /// The data of each member in turn; the last may go on in the next block.
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let mut start = 0;
+        let ends = self.member_ends.iter().map(|end| end.at).chain([self.end - self.start]);
+        ends.take(if self.compressed { usize::MAX } else { 0 }).map(move |end| {
+            let part = &self.data()[start..end];
+            start = end;
+            part
+        })
+    }
+
     /// Replaces the data by what `source` gives, as much as there is room for, for files that are not compressed.
     /// `history` is the end of the data before, and then that of this.
     pub(crate) fn fill_plain(&mut self, source: &mut impl Read, history: &mut Vec<u8>) -> io::Result<usize> {
-        self.begin(history);
+        self.begin(history, false);
         let mut result = Ok(());
         while self.end < self.bytes.len() {
             match source.read(&mut self.bytes[self.end..]) {
@@ -73,8 +94,10 @@ impl Block {
     }
 
     /// Empties the block and puts `history` in front.
-    fn begin(&mut self, history: &[u8]) {
+    fn begin(&mut self, history: &[u8], compressed: bool) {
+        self.compressed = compressed;
         self.member_ends.clear();
+        self.sums.clear();
         if self.bytes.len() <= HISTORY {
             self.bytes.resize(HISTORY + 1, 0);
         }
@@ -189,7 +212,7 @@ impl<R: Read> GzipReader<R> {
     /// Reading fails, or the compressed data is damaged. All data before that has been given: the
     /// error takes the place of the data that would come next. After an error comes the end.
     pub(crate) fn fill(&mut self, block: &mut Block) -> Result<usize, InflateError> {
-        block.begin(&self.history);
+        block.begin(&self.history, true);
         if self.error.is_none()
             && let Err(error) = self.advance(block)
         {
@@ -412,12 +435,12 @@ impl Verifier {
     ///
     /// Returns the members ending in this block that are not what they should be.
     pub(crate) fn check(&mut self, block: &Block) -> Vec<Mismatch> {
-        let data = block.data();
-        let mut start = 0;
         let mut found = Vec::new();
-        for end in &block.member_ends {
-            self.take_in(&data[start..end.at]);
-            start = end.at;
+        let mut ends = block.member_ends.iter();
+        let mut sums = block.sums.iter();
+        for part in block.parts() {
+            self.take_in(part, sums.next().copied());
+            let Some(end) = ends.next() else { break };
             let Self { crc, size, data_offset, total } = *self;
             if (crc, size) != (end.crc, end.size) {
                 found.push(Mismatch {
@@ -431,12 +454,14 @@ impl Verifier {
             }
             *self = Self { data_offset: total, total, ..Self::default() };
         }
-        self.take_in(&data[start..]);
         found
     }
 
-    fn take_in(&mut self, data: &[u8]) {
-        self.crc = crc32(self.crc, data);
+    fn take_in(&mut self, data: &[u8], sum: Option<u32>) {
+        self.crc = match sum {
+            Some(sum) => combine(self.crc, sum, data.len()),
+            None => crc32(self.crc, data),
+        };
         self.total += data.len() as u64;
         // Both the trailer's size and this one count modulo 2^32.
         self.size = self.size.wrapping_add(data.len() as u32);
