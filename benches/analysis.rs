@@ -5,6 +5,7 @@ use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_
 use std::hint::black_box;
 use tracetool::analysis::allocations::Allocations;
 use tracetool::analysis::averages::{AveragesOptions, KeyAverages};
+use tracetool::analysis::op_allocations::OpAllocations;
 use tracetool::analysis::tree::OpTree;
 use tracetool::trace::{
     Detail, Device, DeviceEvent, DeviceEventKind, Frame, FrameKind, MemoryEvent, Op, OpKind, StackId, Trace,
@@ -78,13 +79,14 @@ fn analysis(c: &mut Criterion) {
     group.throughput(Throughput::Elements(rows as u64)).sample_size(10).sampling_mode(SamplingMode::Flat);
     group.bench_function("tree", |b| b.iter(|| black_box(OpTree::build(&trace))));
     let tree = OpTree::build(&trace);
-    let memory = Allocations::build(&trace);
+    let allocated = OpAllocations::of(&trace, &Allocations::build(&trace), None);
+    let allocated = allocated.as_ref();
     for (name, options) in [
         ("averages", AveragesOptions::default()),
         ("averages by shape", AveragesOptions { group_by_input_shape: true, ..AveragesOptions::default() }),
         ("averages by stack", AveragesOptions { group_by_stack_n: 5, ..AveragesOptions::default() }),
     ] {
-        group.bench_function(name, |b| b.iter(|| black_box(KeyAverages::of_tree(&trace, &tree, &memory, &options))));
+        group.bench_function(name, |b| b.iter(|| black_box(KeyAverages::of_tree(&trace, &tree, allocated, &options))));
     }
     group.finish();
 }

@@ -11,7 +11,6 @@ use super::flops::FlopCounter;
 use super::net_memory::{NetMemory, is_counted, outside_ops};
 use super::op_allocations::{Allocated, OpAllocations};
 use super::op_stacks::OpStacks;
-use super::owners::Owners;
 use super::shapes::{as_torch_prints, spaced};
 use super::tree::{OpTree, Role, is_step, merged_names};
 use crate::trace::{DetailId, Device, DeviceEventKind, DeviceType, OpKind, StrId, Trace};
@@ -120,23 +119,18 @@ fn upper_case<S: Serializer>(kind: &DeviceType, to: S) -> Result<S::Ok, S::Error
 impl KeyAverages {
     /// The key averages of a trace.
     pub fn compute(trace: &Trace, options: &AveragesOptions) -> Self {
-        let (tree, memory) = rayon::join(|| OpTree::build(trace), || Allocations::build(trace));
-        Self::of_tree(trace, &tree, &memory, options)
+        let allocated = || OpAllocations::of(trace, &Allocations::build(trace), options.device);
+        let (tree, allocated) = rayon::join(|| OpTree::build(trace), allocated);
+        Self::of_tree(trace, &tree, allocated.as_ref(), options)
     }
 
-    /// The key averages of a trace whose operator tree and allocations are known.
-    pub fn of_tree(trace: &Trace, tree: &OpTree, memory: &Allocations, options: &AveragesOptions) -> Self {
+    /// The key averages of a trace whose operator tree is known, and what operators allocate on the options' device, if
+    /// the trace holds memory events.
+    pub fn of_tree(trace: &Trace, tree: &OpTree, allocated: Option<&OpAllocations>, options: &AveragesOptions) -> Self {
         let mut rows = Rows::new(trace, tree, options);
-        let (allocated, times) = rayon::join(
-            || {
-                (!trace.memory().is_empty())
-                    .then(|| OpAllocations::compute(memory, &Owners::build(trace), tree, options.device))
-            },
-            || Times::of(trace, tree, options.device),
-        );
-        rows.add_ops(&times, allocated.as_ref());
+        rows.add_ops(&Times::of(trace, tree, options.device), allocated);
         rows.add_device_events();
-        rows.add_memory_outside_ops(allocated.as_ref());
+        rows.add_memory_outside_ops(allocated);
         rows.add_out_of_memory();
         rows.finish()
     }
@@ -244,7 +238,13 @@ impl<'t> Rows<'t> {
         let mut memory = NetMemory::new(trace, self.options.device);
         let mut flops = FlopCounter::new(trace);
         let mut places = vec![u32::MAX; ops.len()];
-        for i in (0..ops.len()).filter(|i| tree.is_call(*i)) {
+        for i in (0..ops.len()).filter(|i| tree.role(*i) != Role::LeftOut) {
+            if let Some(into) = tree.folded_into(i) {
+                if let Some(all) = allocated {
+                    self.rows[places[into] as usize].add_allocated(all.of_op[i], all.paired);
+                }
+                continue;
+            }
             let (start, duration, detail) = (ops.start()[i], ops.duration()[i], ops.detail()[i]);
             let parent = tree.parent(i);
             let key = Key {
@@ -368,7 +368,8 @@ struct Times {
 
 impl Times {
     fn of(trace: &Trace, tree: &OpTree, only: Option<Device>) -> Self {
-        Self { inside: time_of_children(trace, tree), device: DeviceTime::of(trace, tree, only) }
+        let (inside, device) = rayon::join(|| time_of_children(trace, tree), || DeviceTime::of(trace, tree, only));
+        Self { inside, device }
     }
 }
 

@@ -109,7 +109,7 @@ impl OwnCosts {
     }
 
     fn add_allocations(&mut self, tree: &OpTree, owners: &Owners<'_>, memory: &Allocations, device: Option<Device>) {
-        let found = OpAllocations::compute(memory, owners, tree, device);
+        let found = OpAllocations::compute(memory, owners, device);
         self.outside.add_allocated(found.outside);
         for (i, own) in found.of_op.iter().enumerate().filter(|(_, own)| own.count > 0) {
             match call_of(tree, owners, i) {

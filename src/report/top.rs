@@ -7,6 +7,7 @@ use super::memory::{MOST_DEVICES, oddities};
 use super::{Block, Cell, Column, Finding, LeftOut, Report, Table, TorchTable, TorchWidths, names};
 use crate::analysis::allocations::{Allocations, DeviceMemory};
 use crate::analysis::averages::{AveragesOptions, KeyAverage, KeyAverages};
+use crate::analysis::op_allocations::OpAllocations;
 use crate::analysis::tree::OpTree;
 use crate::error::{Error, Result};
 use crate::trace::{Keep, Trace};
@@ -194,8 +195,13 @@ impl Top {
     pub fn run(&self, trace: &Trace) -> Result<Report> {
         // A wrong name is answered before the work.
         let chosen = self.sort_by.as_deref().filter(|name| *name != "none").map(metric).transpose()?;
-        let (tree, mut memory) = rayon::join(|| OpTree::build(trace), || Allocations::build(trace));
-        let averages = self.averages(trace, &tree, &memory);
+        let allocations = || {
+            let memory = Allocations::build(trace);
+            let allocated = OpAllocations::of(trace, &memory, self.averages.device);
+            (memory, allocated)
+        };
+        let (tree, (mut memory, allocated)) = rayon::join(|| OpTree::build(trace), allocations);
+        let averages = self.averages(trace, &tree, allocated.as_ref());
         if self.averages.device.is_none() {
             memory.keep_largest(MOST_DEVICES);
         }
@@ -228,14 +234,14 @@ impl Top {
         self.averages.device.is_none_or(|wanted| wanted == memory.device())
     }
 
-    fn averages(&self, trace: &Trace, tree: &OpTree, memory: &Allocations) -> KeyAverages {
+    fn averages(&self, trace: &Trace, tree: &OpTree, allocated: Option<&OpAllocations>) -> KeyAverages {
         // Rows inside others are left out here and not there: PyTorch's widths and columns count them.
         let options = AveragesOptions {
             top_level_only: false,
             torch_shapes: self.averages.torch_shapes || self.torch.is_some(),
             ..self.averages.clone()
         };
-        KeyAverages::of_tree(trace, tree, memory, &options)
+        KeyAverages::of_tree(trace, tree, allocated, &options)
     }
 
     fn facets(&self, trace: &Trace, averages: &KeyAverages) -> Facets {
