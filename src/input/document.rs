@@ -80,41 +80,41 @@ pub(super) struct Piece<'a> {
     pub(super) last: bool,
 }
 
-/// Reads a piece of the file. The layout is what is known of events from other pieces.
+/// Reads a piece of the file into an empty builder. The layout is what is known of events from other pieces.
 ///
 /// # Errors
 ///
 /// Where the document is not a trace at all.
-pub(super) fn scan(level: Level, piece: Piece<'_>, keep: Keep, layout: &mut Layout) -> Result<Scanned> {
+pub(super) fn scan(level: Level, piece: Piece<'_>, rows: TraceBuilder, layout: &mut Layout) -> Result<Scanned> {
     match level {
         // SAFETY: the level is AVX2 only where `Level::detect` found AVX2, BMI and LZCNT.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe { scan_avx2(piece, keep, layout) },
+        Level::Avx2 => unsafe { scan_avx2(piece, rows, layout) },
         // SAFETY: the level is AVX-512 only where `Level::detect` found AVX-512F and BW besides the above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => unsafe { scan_avx512(piece, keep, layout) },
+        Level::Avx512 => unsafe { scan_avx512(piece, rows, layout) },
         #[cfg(target_arch = "x86_64")]
-        Level::Sse2 => scan_with::<simd::x86::Sse2>(piece, keep, layout),
+        Level::Sse2 => scan_with::<simd::x86::Sse2>(piece, rows, layout),
         #[cfg(target_arch = "aarch64")]
-        Level::Neon => scan_with::<simd::arm::Neon>(piece, keep, layout),
-        Level::Portable => scan_with::<simd::Portable>(piece, keep, layout),
+        Level::Neon => scan_with::<simd::arm::Neon>(piece, rows, layout),
+        Level::Portable => scan_with::<simd::Portable>(piece, rows, layout),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn scan_avx2(piece: Piece<'_>, keep: Keep, layout: &mut Layout) -> Result<Scanned> {
-    scan_with::<simd::x86::Avx2>(piece, keep, layout)
+fn scan_avx2(piece: Piece<'_>, rows: TraceBuilder, layout: &mut Layout) -> Result<Scanned> {
+    scan_with::<simd::x86::Avx2>(piece, rows, layout)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn scan_avx512(piece: Piece<'_>, keep: Keep, layout: &mut Layout) -> Result<Scanned> {
-    scan_with::<simd::avx512::Avx512>(piece, keep, layout)
+fn scan_avx512(piece: Piece<'_>, rows: TraceBuilder, layout: &mut Layout) -> Result<Scanned> {
+    scan_with::<simd::avx512::Avx512>(piece, rows, layout)
 }
 
 #[inline(always)]
-fn scan_with<B: simd::Block>(piece: Piece<'_>, keep: Keep, layout: &mut Layout) -> Result<Scanned> {
+fn scan_with<B: simd::Block>(piece: Piece<'_>, rows: TraceBuilder, layout: &mut Layout) -> Result<Scanned> {
     let Piece { bytes, offset, place, last } = piece;
     layout.begin();
     let mut scanner = Scanner {
@@ -123,8 +123,8 @@ fn scan_with<B: simd::Block>(piece: Piece<'_>, keep: Keep, layout: &mut Layout) 
         place,
         last,
         offset,
-        keep,
-        decoder: Decoder::new(keep, offset),
+        keep: rows.kept(),
+        decoder: Decoder::new(rows, offset),
         layout,
         members: Vec::new(),
         events_begin: false,

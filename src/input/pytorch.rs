@@ -106,11 +106,11 @@ struct ThreadMemo {
 }
 
 impl Decoder {
-    /// A decoder for a batch that begins at byte `base` of the input.
-    pub(super) fn new(keep: Keep, base: u64) -> Self {
+    /// A decoder for a batch that begins at byte `base` of the input, into an empty builder.
+    pub(super) fn new(builder: TraceBuilder, base: u64) -> Self {
         Self {
-            builder: TraceBuilder::with_keep(keep),
-            keep,
+            keep: builder.kept(),
+            builder,
             base,
             last_thread: ThreadMemo::default(),
             last_device: None,

@@ -63,6 +63,11 @@ impl<T, K> Default for Interned<T, K> {
 }
 
 impl<T, K: std::hash::Hash + Eq> Interned<T, K> {
+    fn clear(&mut self) {
+        self.values.clear();
+        self.places.clear();
+    }
+
     fn intern(&mut self, key: K, value: impl FnOnce() -> T) -> u32 {
         *self.places.entry(key).or_insert_with(|| {
             self.values.push(value());
@@ -133,9 +138,66 @@ impl TraceBuilder {
             first_at_zero: None,
             without_totals: (0, None),
         };
-        builder.detail(Detail::NONE);
-        builder.stacks.values.push(StackNode { parent: StackId::NONE, frame: StrId::EMPTY });
+        builder.begin();
         builder
+    }
+
+    /// What every table holds first.
+    fn begin(&mut self) {
+        self.detail(Detail::NONE);
+        self.stacks.values.push(StackNode { parent: StackId::NONE, frame: StrId::EMPTY });
+    }
+
+    /// Forgets all but what is to be kept, and holds on to the memory.
+    fn clear(&mut self) {
+        let Self {
+            strings,
+            threads,
+            details,
+            devices,
+            stacks,
+            ops,
+            device_events,
+            frames,
+            memory,
+            out_of_memory,
+            marks,
+            place,
+            op_places,
+            frame_places,
+            process_names,
+            snapshot,
+            info,
+            events,
+            unmodelled,
+            diagnostics,
+            kept: _,
+            first_at_zero,
+            without_totals,
+        } = self;
+        strings.clear();
+        threads.clear();
+        details.clear();
+        devices.clear();
+        stacks.clear();
+        ops.clear();
+        device_events.clear();
+        frames.clear();
+        memory.clear();
+        out_of_memory.clear();
+        marks.clear();
+        *place = None;
+        op_places.clear();
+        frame_places.clear();
+        process_names.clear();
+        *snapshot = None;
+        *info = Info::default();
+        *events = 0;
+        unmodelled.clear();
+        *diagnostics = Diagnostics::default();
+        *first_at_zero = None;
+        *without_totals = (0, None);
+        self.begin();
     }
 
     /// The parts that the trace is to have.
@@ -288,7 +350,12 @@ impl TraceBuilder {
     /// Adds all that `next`, the builder of the following piece of the same file, has seen.
     ///
     /// [`Info`] is not joined: whoever reads the head of a file writes it to one builder.
-    pub fn append(&mut self, next: Self) {
+    pub fn append(&mut self, mut next: Self) {
+        self.append_from(&mut next);
+    }
+
+    /// As [`append`](Self::append); leaves `next` empty, with its memory, for a further piece.
+    pub(crate) fn append_from(&mut self, next: &mut Self) {
         let mut ids = IdMap::default();
         ids.strings.extend(next.strings.iter().map(|s| self.strings.intern(s)));
         let moved = |id: StrId| ids.strings[id.index()];
@@ -308,7 +375,7 @@ impl TraceBuilder {
             };
             ids.details.push(DetailId(self.details.intern(detail, || detail)));
         }
-        for device in next.devices.values {
+        for device in next.devices.values.iter().copied() {
             ids.devices.push(DeviceId(self.devices.intern(device, || device)));
         }
         ids.stacks.push(StackId::NONE);
@@ -320,7 +387,7 @@ impl TraceBuilder {
         for (pid, name) in &next.process_names {
             self.process_names.insert(moved(*pid), moved(*name));
         }
-        self.marks.extend(next.marks.into_iter().map(|Mark { side, place }| {
+        self.marks.extend(next.marks.drain(..).map(|Mark { side, place }| {
             let side = match side {
                 Side::Begin(op) => Side::Begin(Op {
                     name: moved(op.name),
@@ -340,13 +407,14 @@ impl TraceBuilder {
         self.memory.append(&next.memory, &ids);
         self.out_of_memory.append(&next.out_of_memory, &ids);
         self.events += next.events;
-        for (label, count) in next.unmodelled {
+        for (label, count) in std::mem::take(&mut next.unmodelled) {
             *self.unmodelled.entry(label).or_default() += count;
         }
-        self.diagnostics.append(next.diagnostics);
+        self.diagnostics.append(std::mem::take(&mut next.diagnostics));
         self.first_at_zero = self.first_at_zero.or(next.first_at_zero);
         self.without_totals.0 += next.without_totals.0;
         self.without_totals.1 = self.without_totals.1.or(next.without_totals.1);
+        next.clear();
     }
 
     /// The trace: ranges paired, tables in order, names given.
@@ -586,6 +654,26 @@ mod tests {
         assert_eq!(names(&whole), names(&joined));
         assert_eq!(whole.ops(), joined.ops());
         assert_eq!(whole.threads(), joined.threads());
+    }
+
+    #[test]
+    fn a_builder_that_was_joined_is_as_a_new_one() {
+        let mut used = TraceBuilder::with_keep(Keep::REPORTS);
+        let row = op(&mut used, "a", "1", 3, 1);
+        used.push_op(row);
+        used.push_begin(row);
+        used.set_place(7);
+        used.note_zero();
+        used.note_no_total();
+        used.count_event();
+        used.count_unmodelled("ph s", 1);
+        used.name_process("1", "python");
+        used.info_mut().schema_version = Some(1);
+        used.diagnostics_mut().note("odd", Severity::Warning, None, String::new);
+        let stack = used.intern("f");
+        used.stack(StackId::NONE, stack);
+        TraceBuilder::new().append_from(&mut used);
+        assert_eq!(format!("{used:?}"), format!("{:?}", TraceBuilder::with_keep(Keep::REPORTS)));
     }
 
     #[test]

@@ -88,6 +88,11 @@ macro_rules! table {
                 $( Value::append(&mut self.$field, &other.$field, ids); )*
             }
 
+            /// Forgets all rows, and keeps the memory.
+            pub(super) fn clear(&mut self) {
+                $( self.$field.clear(); )*
+            }
+
             /// Puts the rows in the order of `order`, which names each row once.
             pub(super) fn permute(&mut self, order: &[u32]) {
                 let Self { $($field),* } = self;

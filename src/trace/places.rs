@@ -34,6 +34,12 @@ impl Places {
         0
     }
 
+    /// Forgets all rows, and keeps the memory.
+    pub(super) fn clear(&mut self) {
+        self.distances.clear();
+        self.pieces.clear();
+    }
+
     /// Adds the rows of `next` behind these.
     pub(super) fn append(&mut self, next: &Self) {
         let rows = self.distances.len();

@@ -60,6 +60,15 @@ fn bytes<'a>(text: &'a str, ends: &[usize], id: u32) -> &'a [u8] {
 }
 
 impl Strings {
+    /// Forgets all strings but the empty one, and keeps the memory.
+    pub(super) fn clear(&mut self) {
+        let Self { text, ends, table, hasher: _ } = self;
+        text.clear();
+        ends.clear();
+        table.clear();
+        self.intern("");
+    }
+
     /// The id of `text`, which is added if it is new.
     pub(crate) fn intern(&mut self, text: &str) -> StrId {
         let Self { text: arena, ends, table, hasher } = self;
