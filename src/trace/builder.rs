@@ -668,7 +668,7 @@ mod tests {
         used.count_event();
         used.count_unmodelled("ph s", 1);
         used.name_process("1", "python");
-        used.info_mut().schema_version = Some(1);
+        used.info_mut().with_flops = Some(true);
         used.diagnostics_mut().note("odd", Severity::Warning, None, String::new);
         let stack = used.intern("f");
         used.stack(StackId::NONE, stack);
