@@ -5,10 +5,13 @@
 
 mod support;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use proptest::prelude::*;
-use std::io::Read;
+use std::io::{Read, Write};
 use support::dump;
 use tracetool::analysis::averages::{AveragesOptions, KeyAverages};
+use tracetool::fuzzing;
 use tracetool::input::{ReadOptions, read};
 use tracetool::trace::Trace;
 
@@ -43,6 +46,10 @@ fn document(events: &[String]) -> String {
 
 fn read_with(bytes: Vec<u8>, threads: usize) -> Trace {
     read(std::io::Cursor::new(bytes), &ReadOptions { threads, ..ReadOptions::default() }).unwrap()
+}
+
+fn read_in_batches(bytes: &[u8], threads: usize, batch: usize) -> Trace {
+    fuzzing::read_in_batches(bytes, &ReadOptions { threads, ..ReadOptions::default() }, batch, false).unwrap()
 }
 
 /// The rows of a trace as text, and what was odd.
@@ -90,19 +97,72 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn neither_threads_nor_the_size_of_reads_change_the_trace(
+    fn neither_threads_nor_the_size_of_batches_and_reads_change_the_trace(
         kinds in proptest::collection::vec(0u8..6, 1..9),
         broken_every in 50usize..4000,
         sizes in proptest::collection::vec(1usize..200_000, 1..6),
+        batch in 1000usize..300_000,
     ) {
         let bytes = long_document(&kinds, broken_every);
         let one = all(&read_with(bytes.clone(), 1));
         prop_assert!(one.0.len() > 1000 || kinds.iter().all(|kind| *kind == 4));
-        for threads in [2, 5] {
-            prop_assert_eq!(&all(&read_with(bytes.clone(), threads)), &one);
+        for threads in [2, 3, 16] {
+            prop_assert_eq!(&all(&read_in_batches(&bytes, threads, batch)), &one);
         }
         let short = Short { bytes, at: 0, sizes, turn: 0 };
         prop_assert_eq!(&all(&read(short, &ReadOptions::default()).unwrap()), &one);
+    }
+
+    #[test]
+    fn a_wrong_checksum_is_told_of_the_same_member_whatever_the_threads_and_batches(
+        members in proptest::collection::vec((1usize..400_000, any::<bool>()), 1..6),
+        batch in 1000usize..300_000,
+    ) {
+        let bytes = long_document(&[0, 1, 2], 1 << 20);
+        let (mut file, mut rest, mut wrong) = (Vec::new(), &bytes[..], Vec::new());
+        for (size, whole) in members.iter().copied().chain([(usize::MAX, true)]) {
+            let (part, others) = rest.split_at(size.min(rest.len()));
+            let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+            gzip.write_all(part).unwrap();
+            file.extend(gzip.finish().unwrap());
+            if !whole {
+                wrong.push((bytes.len() - rest.len()) as u64);
+                let crc = file.len() - 8;
+                file[crc] ^= 1;
+            }
+            rest = others;
+        }
+        for threads in [1, 2, 16] {
+            let trace = read_in_batches(&file, threads, batch);
+            let told = trace.diagnostics().get("gzip-checksum");
+            let found = told.map(|told| (told.count, told.first_offset));
+            let expected = wrong.first().map(|first| (wrong.len() as u64, Some(*first)));
+            prop_assert_eq!(found, expected);
+            prop_assert_eq!(trace.events(), 12_000);
+        }
+    }
+}
+
+/// A source that breaks where no source should.
+struct Panicking(usize);
+
+impl Read for Panicking {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.0 += 1;
+        assert!(self.0 < 20, "the source is broken");
+        let text = br#"[{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"dur":1}, "#;
+        let size = text.len().min(buffer.len());
+        buffer[..size].copy_from_slice(&text[..size]);
+        Ok(size)
+    }
+}
+
+#[test]
+fn a_source_that_panics_ends_the_reading_on_all_threads() {
+    for threads in [1, 2, 8] {
+        let options = ReadOptions { threads, ..ReadOptions::default() };
+        let read = || fuzzing::read_in_batches_from(Panicking(0), &options, 100).map(|trace| trace.events());
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)).is_err());
     }
 }
 

@@ -22,6 +22,16 @@ pub fn read_in_batches(bytes: &[u8], options: &ReadOptions, batch: usize, portab
     super::read_in_batches(source, options, batch, level)
 }
 
+/// As [`read_in_batches`], from a reader.
+///
+/// # Errors
+///
+/// As [`super::read`].
+pub fn read_in_batches_from(reader: impl Read + Send + 'static, options: &ReadOptions, batch: usize) -> Result<Trace> {
+    let source = Source::new(Box::new(reader), options.max_input_size, None)?;
+    super::read_in_batches(source, options, batch, Level::detect())
+}
+
 /// Reads a snapshot that comes in pieces of `feed` bytes, whatever it starts with.
 ///
 /// # Errors
