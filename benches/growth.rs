@@ -2,13 +2,18 @@
 //! and ids shifted as those of a longer run. Both should stay flat.
 //!
 //! The trace is `TRACETOOL_BIG` if that is set, else one of `testdata` sixteen times over. Each size is read by a process
-//! of its own, whose greatest resident size (Linux) is its alone. The time to write the longer text is in the figures.
+//! of its own, whose greatest resident size (Linux) is its alone. Seconds hold the time in which the longer text is written;
+//! processor time an event does not.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and a broken fixture ends it")]
 
 use std::io::{Cursor, Read};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tracetool::input::{ReadOptions, read};
 use tracetool::report::top::Top;
+
+/// Nanoseconds spent on writing the longer text.
+static WRITING: AtomicU64 = AtomicU64::new(0);
 
 /// A trace whose list of events is written over and over, later each time.
 struct Longer {
@@ -90,7 +95,9 @@ impl Read for Longer {
             if count > 0 || self.turn == self.turns {
                 return Ok(count);
             }
+            let start = Instant::now();
             self.write_turn();
+            WRITING.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
     }
 }
@@ -108,13 +115,23 @@ fn measure(turns: u64) {
     // The greatest size starts anew.
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = resident("VmRSS:");
-    let start = Instant::now();
+    let (start, processor) = (Instant::now(), processor_nanos());
     let top = Top::default();
     let trace = read(source, &ReadOptions { keep: top.keep(), ..ReadOptions::default() }).unwrap();
     let report = top.run(&trace).unwrap();
     let seconds = start.elapsed().as_secs_f64();
     assert!(!report.blocks.is_empty());
-    println!("{} {seconds} {}", trace.events(), resident("VmHWM:").saturating_sub(before));
+    let processor = (processor_nanos() - processor).saturating_sub(WRITING.load(Ordering::Relaxed));
+    println!("{} {seconds} {processor} {}", trace.events(), resident("VmHWM:").saturating_sub(before));
+}
+
+/// Processor time of all threads of this process so far, in steps of the kernel's clock (a hundred a second).
+fn processor_nanos() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    // Behind the name in brackets; user and system time are the 14th and 15th field.
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+    ticks * 10_000_000
 }
 
 /// A line of this process's status, in bytes.
@@ -128,17 +145,17 @@ fn main() {
     if let Ok(turns) = std::env::var("TRACETOOL_GROWTH_TURNS") {
         return measure(turns.parse().unwrap());
     }
-    println!("{:>5} {:>12} {:>9} {:>9} {:>12}", "times", "events", "seconds", "ns/event", "bytes/event");
+    println!("{:>5} {:>12} {:>9} {:>9} {:>12}", "times", "events", "seconds", "cpu ns/ev", "bytes/event");
     for turns in [1, 2, 4, 8] {
         let this = std::env::current_exe().unwrap();
         let output =
             std::process::Command::new(this).env("TRACETOOL_GROWTH_TURNS", turns.to_string()).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
-        let [events, seconds, bytes] = *text.split_whitespace().collect::<Vec<_>>() else {
+        let [events, seconds, processor, bytes] = *text.split_whitespace().collect::<Vec<_>>() else {
             panic!("{}", String::from_utf8_lossy(&output.stderr));
         };
-        let (events, seconds, bytes): (f64, f64, f64) =
-            (events.parse().unwrap(), seconds.parse().unwrap(), bytes.parse().unwrap());
-        println!("{turns:>5} {events:>12} {seconds:>9.2} {:>9.0} {:>12.0}", seconds * 1e9 / events, bytes / events);
+        let [events, seconds, processor, bytes] =
+            [events, seconds, processor, bytes].map(|figure| figure.parse::<f64>().unwrap());
+        println!("{turns:>5} {events:>12} {seconds:>9.2} {:>9.0} {:>12.0}", processor / events, bytes / events);
     }
 }
