@@ -18,7 +18,7 @@ use tracetool::analysis::step_spans::StepSpans;
 use tracetool::input::{ReadOptions, read_path};
 use tracetool::report::blocks::Blocks;
 use tracetool::trace::snapshot::Action;
-use tracetool::trace::{Device, StackId, Trace};
+use tracetool::trace::{Device, Severity, StackId, Trace};
 use tracetool::units::Bytes;
 
 fn folders() -> [PathBuf; 2] {
@@ -326,4 +326,20 @@ fn groups_of_blocks_hold_every_block_once() {
     }
     let by_address = Blocks { group_by: Some(GroupBy::Line), sort_by: "address".into(), ..Blocks::default() };
     assert!(by_address.run(&trace).is_err());
+}
+
+#[test]
+fn what_is_odd_about_a_snapshots_gzip_is_told() {
+    let whole = std::fs::read(find("gpt_snapshot.snapshot.pickle.gz").unwrap()).unwrap();
+    let read = |bytes: Vec<u8>| tracetool::input::read(std::io::Cursor::new(bytes), &ReadOptions::default());
+    assert!(read(whole.clone()).unwrap().diagnostics().is_empty());
+    // All of the data, but not all of its checksum.
+    let cut = read(whole[..whole.len() - 5].to_vec()).unwrap();
+    assert_eq!(cut.diagnostics().get("truncated-gzip").map(|told| told.severity), Some(Severity::Loss));
+    let behind = read([&whole[..], b"more"].concat()).unwrap();
+    assert!(behind.diagnostics().get("bytes-after-gzip").is_some());
+    let mut wrong = whole.clone();
+    let crc = wrong.len() - 8;
+    wrong[crc] ^= 1;
+    assert!(read(wrong).unwrap_err().to_string().contains("checksum"));
 }

@@ -271,12 +271,18 @@ fn is_native(name: &str) -> bool {
     file.starts_with("??") || file.contains(".so.") || endings.iter().any(|ending| file.ends_with(ending))
 }
 
+/// The digits of the largest line number.
+const MOST_DIGITS: usize = 20;
+
 /// File, line and function of `file.py(12): function`.
 pub(crate) fn parse_frame(name: &str) -> Option<(&str, u64, &str)> {
     name.match_indices("): ").find_map(|(close, _)| {
-        let (file, line) = name[..close].rsplit_once('(')?;
-        let digits = !file.is_empty() && line.bytes().all(|b| b.is_ascii_digit());
-        Some((file, line.parse().ok().filter(|_| digits)?, &name[close + "): ".len()..]))
+        let before = &name[..close];
+        // No more digits than a line has are gone back over: in a name of nothing but brackets that would take for ever.
+        let digits = before.bytes().rev().take(MOST_DIGITS).take_while(u8::is_ascii_digit).count();
+        let (file, line) = before.split_at(close - digits);
+        let file = file.strip_suffix('(').filter(|file| !file.is_empty())?;
+        Some((file, line.parse().ok()?, &name[close + "): ".len()..]))
     })
 }
 

@@ -7,7 +7,7 @@ use super::simd::Level;
 use super::source::Source;
 use super::{ReadOptions, snapshot};
 use crate::error::Result;
-use crate::trace::Trace;
+use crate::trace::{Trace, TraceBuilder};
 use std::io::{Cursor, Read};
 
 /// Reads an input of any kind in batches of `batch` bytes (at least two), however small it is; `portable` without vector
@@ -38,7 +38,7 @@ pub fn read_in_batches_from(reader: impl Read + Send + 'static, options: &ReadOp
 ///
 /// As [`super::read`].
 pub fn read_snapshot(bytes: &[u8], feed: usize, options: &ReadOptions) -> Result<Trace> {
-    snapshot::read(Feed { data: bytes, feed: feed.max(1) }, options)
+    snapshot::read(Feed { data: bytes, feed: feed.max(1) }, options).map(TraceBuilder::finish)
 }
 
 /// How a compressed stream ended.

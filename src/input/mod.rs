@@ -144,7 +144,10 @@ fn any_in_batches(mut source: Source, options: &ReadOptions, batch: usize, level
         return mprof::read(source, first).map(Recording::Host);
     }
     let trace = if pickle::is_pickle(first.data()) {
-        snapshot::read(source.into_read(first)?, options)?
+        let mut stream = source.into_stream(first)?;
+        let mut rows = snapshot::read(&mut stream, options)?;
+        rows.diagnostics_mut().append(stream.into_diagnostics());
+        rows.finish()
     } else {
         pipeline::read(first, source, level, options.keep, options.threads())?
     };

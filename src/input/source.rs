@@ -134,7 +134,7 @@ impl Source {
 
     /// The bytes as a stream, from those of `first` on.
     /// They end in an error where the file is damaged: such formats are of no use in part.
-    pub(super) fn into_read(self, first: Block) -> Result<impl Read> {
+    pub(super) fn into_stream(self, first: Block) -> Result<Stream> {
         let mut stream = Stream { source: self, verifier: Verifier::default(), block: first, at: 0 };
         stream.verify()?;
         Ok(stream)
@@ -142,7 +142,7 @@ impl Source {
 }
 
 /// A [`Source`] as a stream of bytes, for formats that are not cut into batches.
-struct Stream {
+pub(super) struct Stream {
     source: Source,
     verifier: Verifier,
     block: Block,
@@ -150,6 +150,11 @@ struct Stream {
 }
 
 impl Stream {
+    /// What was odd; all of it once the stream was read to its end.
+    pub(super) fn into_diagnostics(self) -> Diagnostics {
+        self.source.into_diagnostics()
+    }
+
     /// Holds the block against the checksums of the file.
     fn verify(&mut self) -> io::Result<()> {
         match self.verifier.check(&self.block).first() {
@@ -186,7 +191,7 @@ mod tests {
         let mut first = Block::new(4096);
         source.fill(&mut first)?;
         let mut data = Vec::new();
-        source.into_read(first)?.read_to_end(&mut data)?;
+        source.into_stream(first)?.read_to_end(&mut data)?;
         Ok(data)
     }
 

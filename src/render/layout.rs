@@ -157,9 +157,11 @@ pub(super) fn fitted(text: &str, width: usize) -> String {
 fn shortened(text: &str, width: usize) -> String {
     let mut text = text;
     if text.starts_with('/') && !text.contains("; ") {
-        let mut inner = text.match_indices('/').skip(1).map(|(at, _)| &text[at..]);
-        if let Some(inner) = inner.find(|inner| inner.width() < width) {
-            return format!("…{inner}");
+        // The end that fits beside the sign for what is left out; no longer than that is anything looked at.
+        let end: usize = taken(text.chars().rev(), width.saturating_sub(1)).len();
+        let end = &text[text.len() - end..];
+        if let Some(at) = end.find('/').filter(|at| end.len() < text.len() || *at > 0) {
+            return format!("…{}", &end[at..]);
         }
         text = text.rsplit('/').next().unwrap_or(text);
         if text.width() <= width {
@@ -214,6 +216,7 @@ mod tests {
         assert_eq!(fitted(frame, 23), "…/cases.py(93): forward");
         assert_eq!(fitted(frame, 22), "cases.py(93): forward");
         assert_eq!(fitted(frame, 12), "cases.py…ard");
+        assert_eq!(fitted(&"/".repeat(1 << 22), 5), "…////");
         assert_eq!(fitted("/a/b.py(1): f; /a/c.py(2): g", 16), "/a/b.py(1)…2): g");
     }
 

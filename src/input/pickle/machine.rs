@@ -43,9 +43,11 @@ pub(crate) fn read<R: Read>(reader: R, limit: u64) -> Result<Document> {
         }
         machine.step(opcode).map_err(|error| error.at_offset(machine.at))?;
     }
+    let trailing = machine.stream.drain()?;
     let root = machine.pop().map_err(|error| error.at_offset(machine.at))?;
     let mut document = machine.document;
     document.root = Some(root);
+    document.trailing = trailing;
     Ok(document)
 }
 
@@ -575,16 +577,25 @@ fn too_few() -> Error {
 }
 
 fn intern(document: &mut Document, bytes: &[u8], at: u64) -> Result<Handle> {
-    let text = String::from_utf8_lossy(bytes);
-    if matches!(text, Cow::Owned(_)) {
-        let (count, _) = document.lossy.get_or_insert((0, at));
-        *count += 1;
+    let whole = bytes.len();
+    let bytes = &bytes[..whole.min(super::LONGEST_TEXT)];
+    let text = if bytes.len() == whole { String::from_utf8_lossy(bytes) } else { cut(bytes) };
+    if bytes.len() < whole {
+        document.cut.get_or_insert((0, at)).0 += 1;
+    } else if matches!(text, Cow::Owned(_)) {
+        document.lossy.get_or_insert((0, at)).0 += 1;
     }
     // Checked before: the table's own limit is a panic.
     if document.strings.len() > super::PAYLOAD as usize {
         return Err(Error::new(ErrorKind::Limit("the pickle holds more than 2^29 distinct strings".into())));
     }
     Handle::new(Kind::Str, document.strings.intern(&text).index())
+}
+
+/// The beginning of a longer text, up to where its last character ends.
+fn cut(bytes: &[u8]) -> Cow<'_, str> {
+    let whole = bytes.len() - bytes.iter().rev().take(3).position(|byte| byte & 0xc0 != 0x80).map_or(0, |at| at + 1);
+    Cow::Owned(format!("{}…", String::from_utf8_lossy(&bytes[..whole])))
 }
 
 /// Bytes from the input as part of a message.

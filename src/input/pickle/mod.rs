@@ -183,7 +183,15 @@ pub(crate) struct Document {
     root: Option<Handle>,
     /// Strings that were no UTF-8, and the place of the first.
     lossy: Option<(u64, u64)>,
+    /// Strings that are longer than [`LONGEST_TEXT`], and the place of the first.
+    cut: Option<(u64, u64)>,
+    /// Where bytes begin that stand behind the pickle.
+    trailing: Option<u64>,
 }
+
+/// The most bytes of a string that are kept. A pickle holds a string once and refers to it a million times; what is made
+/// of each reference must not be as long as the file.
+pub(crate) const LONGEST_TEXT: usize = 4096;
 
 /// A value of a [`Document`].
 #[derive(Clone, Copy, Debug)]
@@ -240,9 +248,20 @@ impl Document {
         Key(self.strings.find(name).and_then(|id| Handle::new(Kind::Str, id.index()).ok()))
     }
 
-    /// How many dictionaries the pickle holds, each counted once however often it is referred to.
-    pub(crate) fn dict_count(&self) -> usize {
-        self.dicts.len()
+    /// How many entries the dictionaries of the pickle hold, and one for each dictionary without; each is counted once
+    /// however often it is referred to.
+    pub(crate) fn dict_entries(&self) -> usize {
+        (0..self.dicts.len()).map(|place| Dict { document: self, place }.len().max(1)).sum()
+    }
+
+    /// How many strings were cut because they are longer than [`LONGEST_TEXT`], and where the first is.
+    pub(crate) fn cut(&self) -> Option<(u64, u64)> {
+        self.cut
+    }
+
+    /// Where bytes begin that stand behind the pickle.
+    pub(crate) fn trailing(&self) -> Option<u64> {
+        self.trailing
     }
 
     /// How many strings were no UTF-8 and are decoded lossily, and where the first is.

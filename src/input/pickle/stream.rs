@@ -15,11 +15,13 @@ pub(super) struct Stream<R> {
     /// The place of `buffer[0]` in the input.
     base: u64,
     limit: u64,
+    /// Whether the reader has no more.
+    at_end: bool,
 }
 
 impl<R: Read> Stream<R> {
     pub(super) fn new(reader: R, limit: u64) -> Self {
-        Self { reader, buffer: vec![0; FIRST_BUFFER], at: 0, end: 0, base: 0, limit }
+        Self { reader, buffer: vec![0; FIRST_BUFFER], at: 0, end: 0, base: 0, limit, at_end: false }
     }
 
     /// The place of the next byte.
@@ -77,6 +79,20 @@ impl<R: Read> Stream<R> {
         }
     }
 
+    /// Reads to the end of the input, and tells where what was not taken begins if that is anything.
+    pub(super) fn drain(&mut self) -> Result<Option<u64>> {
+        let offset = self.offset();
+        let mut any = self.at < self.end;
+        loop {
+            self.at = self.end;
+            match self.fill(1) {
+                Ok(()) => any = true,
+                Err(_) if self.at_end => return Ok(any.then_some(offset)),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Reads until `len` bytes are there.
     #[cold]
     fn fill(&mut self, len: usize) -> Result<()> {
@@ -89,7 +105,10 @@ impl<R: Read> Stream<R> {
                 self.buffer.resize(self.end * 2, 0);
             }
             match self.reader.read(&mut self.buffer[self.end..]) {
-                Ok(0) => return Err(self.ends_early()),
+                Ok(0) => {
+                    self.at_end = true;
+                    return Err(self.ends_early());
+                }
                 Ok(read) => self.end += read,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Err(self.ends_early()),

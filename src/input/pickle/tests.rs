@@ -97,7 +97,7 @@ fn an_object_referred_to_twice_is_stored_once_and_equal_lists_share_their_items(
     // x = {'k': 1}; [x, x], [x, x]
     let d = read_all(b"(}\x8c\x01kK\x01sq\x00h\x00\x86h\x00h\x00\x86t.").unwrap();
     assert_eq!(repr(d.root(), 0), "[[{'k': 1}, {'k': 1}], [{'k': 1}, {'k': 1}]]");
-    assert_eq!(d.dict_count(), 1);
+    assert_eq!(d.dict_entries(), 1);
     let lists: Vec<_> = d.root().as_list().unwrap().iter().filter_map(Value::as_list).collect();
     assert_eq!(lists[0].identity(), lists[1].identity());
 }

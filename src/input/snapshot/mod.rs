@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::trace::snapshot::{
     Action, AllocatorSettings, Block, BlockState, FailedRequest, History, HistoryEntry, Origin, Pool, Segment,
 };
-use crate::trace::{Device, Op, OpKind, Severity, Snapshot, StrId, Trace, TraceBuilder};
+use crate::trace::{Device, Op, OpKind, Severity, Snapshot, StrId, TraceBuilder};
 use crate::units::{Bytes, Nanos};
 use hashbrown::HashMap;
 use stacks::Stacks;
@@ -30,7 +30,7 @@ use std::io::Read;
 /// # Errors
 ///
 /// Where it is no pickle of plain data, or no snapshot.
-pub(crate) fn read<R: Read>(reader: R, options: &ReadOptions) -> Result<Trace> {
+pub(crate) fn read<R: Read>(reader: R, options: &ReadOptions) -> Result<TraceBuilder> {
     let document = pickle::read(reader, options.max_input_size)?;
     let mut builder = TraceBuilder::with_keep(options.keep);
     let mut snapshot = Conversion::new(&document, &mut builder).snapshot()?;
@@ -47,7 +47,7 @@ pub(crate) fn read<R: Read>(reader: R, options: &ReadOptions) -> Result<Trace> {
         }
     }
     builder.set_snapshot(snapshot);
-    Ok(builder.finish())
+    Ok(builder)
 }
 
 /// The keys of all dictionaries in a snapshot.
@@ -105,13 +105,20 @@ impl Keys {
     }
 }
 
+/// How many devices' histories are kept; torch counts devices in a byte.
+const MOST_HISTORIES: usize = 1024;
+
+/// How many settings are shown; torch has about twenty.
+const MOST_SETTINGS: usize = 1024;
+
 struct Conversion<'a> {
     document: &'a Document,
     builder: &'a mut TraceBuilder,
     keys: Keys,
     stacks: Stacks<'a>,
     texts: HashMap<StrId, StrId>,
-    /// How many more dictionaries may be met: one referred to a million times is no history but an attack.
+    /// How many more entries of dictionaries may be met: one that is referred to a million times is no history but an
+    /// attack.
     left: usize,
 }
 
@@ -121,7 +128,7 @@ impl<'a> Conversion<'a> {
             keys: Keys::new(document),
             stacks: Stacks::new(document),
             texts: HashMap::new(),
-            left: document.dict_count(),
+            left: document.dict_entries(),
             document,
             builder,
         }
@@ -129,11 +136,19 @@ impl<'a> Conversion<'a> {
 
     fn snapshot(mut self) -> Result<Snapshot> {
         if let Some((count, offset)) = self.document.lossy() {
-            for _ in 0..count.min(1) {
-                self.builder.diagnostics_mut().note("invalid-utf8", Severity::Warning, Some(offset), || {
-                    format!("{count} strings are not UTF-8 and were decoded with replacement characters")
-                });
-            }
+            self.builder.diagnostics_mut().note_many("invalid-utf8", Severity::Warning, count, Some(offset), || {
+                "strings that are not UTF-8; decoded with replacement characters".into()
+            });
+        }
+        if let Some((count, offset)) = self.document.cut() {
+            self.builder.diagnostics_mut().note_many("long-text", Severity::Warning, count, Some(offset), || {
+                format!("strings longer than {} bytes; cut there", pickle::LONGEST_TEXT)
+            });
+        }
+        if let Some(offset) = self.document.trailing() {
+            self.builder.diagnostics_mut().note("trailing-text", Severity::Warning, Some(offset), || {
+                "bytes behind the end of the pickle; passed over".into()
+            });
         }
         let root = self.document.root();
         let (segments, root) = match root {
@@ -152,15 +167,19 @@ impl<'a> Conversion<'a> {
             }
         }
         for (index, trace) in traces.into_iter().flat_map(List::iter).enumerate() {
-            if let Some(history) = self.history(index, trace)? {
-                snapshot.histories.push(history);
+            match self.history(index, trace)? {
+                Some(_) if snapshot.histories.len() == MOST_HISTORIES => {
+                    self.skipped("the history of a device beyond the 1024th");
+                }
+                Some(history) => snapshot.histories.push(history),
+                None => {}
             }
         }
         let is_snapshot = traces.is_some() || root.is_some() && segments.is_some() || !snapshot.segments.is_empty();
         if !is_snapshot {
             return Err(not_a_snapshot(self.document.root()));
         }
-        let annotations = self.annotations(annotations);
+        let annotations = self.annotations(annotations)?;
         self.settle_times(&mut snapshot, annotations);
         Ok(snapshot)
     }
@@ -169,9 +188,10 @@ impl<'a> Conversion<'a> {
         dict.get(self.document.key(key)).and_then(Value::as_list)
     }
 
-    /// Counts one more dictionary against what the file can hold.
-    fn spend(&mut self) -> Result<()> {
-        match self.left.checked_sub(1) {
+    /// Counts one more value, with the entries that are looked through if it is a dictionary, against what the file can
+    /// hold.
+    fn spend(&mut self, value: Value<'a>) -> Result<()> {
+        match self.left.checked_sub(value.as_dict().map_or(1, |dict| dict.len().max(1))) {
             Some(left) => self.left = left,
             None => {
                 let message = "the pickle refers to the same entries over and over, which no snapshot does";
@@ -187,8 +207,19 @@ impl<'a> Conversion<'a> {
         });
     }
 
+    /// The bytes that a dictionary tells; none where it does not.
+    fn size_at(&mut self, dict: Dict<'a>, key: Key) -> Bytes {
+        match dict.get(key).and_then(Value::as_i64) {
+            Some(bytes) if bytes >= 0 => Bytes(bytes),
+            _ => {
+                self.skipped("a size that is missing or negative; it is taken as 0");
+                Bytes::ZERO
+            }
+        }
+    }
+
     fn segment(&mut self, value: Value<'a>) -> Result<Option<Segment>> {
-        self.spend()?;
+        self.spend(value)?;
         let keys = &self.keys;
         let dict = value.as_dict();
         let address = dict.and_then(|d| d.get(keys.address)).and_then(Value::as_address);
@@ -200,15 +231,21 @@ impl<'a> Conversion<'a> {
         let mut pool_id = dict.get(keys.pool_id).and_then(Value::as_list).into_iter().flat_map(List::iter);
         let mut next_id = || pool_id.next().and_then(Value::as_i64).unwrap_or(0);
         let small = dict.get(keys.segment_type).and_then(Value::as_str) == Some("small");
+        let device = int(keys.device).and_then(|d| i32::try_from(d).ok());
+        let (stream, expandable) = (int(keys.stream).unwrap_or(0), int(keys.expandable).is_some_and(|e| e != 0));
+        let pool_id = (next_id(), next_id());
+        if device.is_none() {
+            self.skipped("a segment that tells no device; it is taken as that of cuda:0");
+        }
         let mut segment = Segment {
             address,
-            size: size(int(keys.total_size)),
-            device: Device::cuda(int(keys.device).and_then(|d| i32::try_from(d).ok()).unwrap_or(0)),
-            stream: int(keys.stream).unwrap_or(0),
+            size: self.size_at(dict, self.keys.total_size),
+            device: Device::cuda(device.unwrap_or(0)),
+            stream,
             pool: if small { Pool::Small } else { Pool::Large },
-            pool_id: (next_id(), next_id()),
-            expandable: int(keys.expandable).is_some_and(|e| e != 0),
-            stack: self.stacks.at(dict, keys.frames, self.builder),
+            pool_id,
+            expandable,
+            stack: self.stacks.at(dict, self.keys.frames, self.builder),
             blocks: Vec::new(),
         };
         let mut at = address;
@@ -223,7 +260,7 @@ impl<'a> Conversion<'a> {
 
     /// A block, which starts at `at` where the file does not say (before torch 2.1).
     fn block(&mut self, value: Value<'a>, at: u64) -> Result<Option<Block>> {
-        self.spend()?;
+        self.spend(value)?;
         let Some(dict) = value.as_dict() else {
             self.skipped("a block that is no dictionary");
             return Ok(None);
@@ -233,7 +270,6 @@ impl<'a> Conversion<'a> {
         let past = dict.get(keys.history).and_then(Value::as_list);
         let past = past.and_then(|list| list.iter().next()).and_then(Value::as_dict);
         let int = |key: Key| dict.get(key).and_then(Value::as_i64);
-        let block_size = size(int(keys.size));
         let requested = int(keys.requested_size).or_else(|| past?.get(keys.real_size)?.as_i64());
         let frames_of = if dict.get(keys.frames).is_some() { dict } else { past.unwrap_or(dict) };
         let state = match dict.get(keys.active_or_state).and_then(Value::as_str) {
@@ -245,6 +281,7 @@ impl<'a> Conversion<'a> {
                 BlockState::Inactive
             }
         };
+        let block_size = self.size_at(dict, self.keys.size);
         Ok(Some(Block {
             address: dict.get(self.keys.address).and_then(Value::as_address).unwrap_or(at),
             size: block_size,
@@ -276,7 +313,7 @@ impl<'a> Conversion<'a> {
         history.entries.reserve_exact(list.len().min(self.left));
         let mut last_time = None;
         for value in list.iter() {
-            self.spend()?;
+            self.spend(value)?;
             self.builder.count_event();
             let Some(dict) = value.as_dict() else {
                 self.skipped("an entry of the history that is no dictionary");
@@ -288,7 +325,7 @@ impl<'a> Conversion<'a> {
                 history.origins.push(origin);
                 history.origins.len() as u32 - 1
             });
-            let entry = self.entry(dict, action);
+            let Some(entry) = self.entry(dict, action) else { continue };
             let time = dict.get(self.keys.time_us).and_then(Value::as_i64).map(|us| us.saturating_mul(1000));
             history.timed |= time.is_some();
             // The clock is read under the allocator's lock, yet its conversion to Unix time may step back a little.
@@ -330,22 +367,17 @@ impl<'a> Conversion<'a> {
     }
 
     /// The entry but for its time and origin.
-    fn entry(&self, dict: Dict<'a>, action: Action) -> HistoryEntry {
-        let keys = &self.keys;
-        let requested = size(dict.get(keys.size).and_then(Value::as_i64));
+    fn entry(&mut self, dict: Dict<'a>, action: Action) -> Option<HistoryEntry> {
         let address = match action {
-            Action::OutOfMemory => None,
-            _ => dict.get(keys.addr).and_then(Value::as_address),
+            Action::OutOfMemory | Action::Snapshot => Some(0),
+            _ => dict.get(self.keys.addr).and_then(Value::as_address),
         };
-        HistoryEntry {
-            action,
-            address: address.unwrap_or(0),
-            requested,
-            size: requested,
-            time: Nanos::ZERO,
-            origin: 0,
-            frees: false,
-        }
+        let Some(address) = address else {
+            self.skipped("an entry of the history without an address");
+            return None;
+        };
+        let requested = self.size_at(dict, self.keys.size);
+        Some(HistoryEntry { action, address, requested, size: requested, time: Nanos::ZERO, origin: 0, frees: false })
     }
 
     fn origin(&mut self, dict: Dict<'a>) -> Origin {
@@ -367,42 +399,42 @@ impl<'a> Conversion<'a> {
     }
 
     /// `record_function` ranges that began and ended while history was recorded, by the times of the file.
-    fn annotations(&mut self, list: Option<List<'a>>) -> Vec<Op> {
+    fn annotations(&mut self, list: Option<List<'a>>) -> Result<Vec<Op>> {
         let mut open: HashMap<(StrId, i64), Vec<usize>> = HashMap::new();
         let mut ops: Vec<Op> = Vec::new();
         let mut last = 0;
-        for dict in list.into_iter().flat_map(List::iter).take(self.left).filter_map(Value::as_dict) {
-            let text = |key: Key| dict.get(key).and_then(Value::as_str);
-            let int = |key: Key| dict.get(key).and_then(Value::as_i64);
-            let (Some(stage), Some(name), Some(us)) =
-                (text(self.keys.stage), text(self.keys.name), int(self.keys.time_us))
+        for value in list.into_iter().flat_map(List::iter) {
+            self.spend(value)?;
+            let int = |key: Key| value.as_dict().and_then(|dict| dict.get(key)).and_then(Value::as_i64);
+            let stage = value.as_dict().and_then(|dict| dict.get(self.keys.stage)).and_then(Value::as_str);
+            let (Some(dict), Some(us), Some(stage @ ("START" | "END"))) =
+                (value.as_dict(), int(self.keys.time_us), stage)
             else {
+                self.skipped("an annotation that tells no time, or not whether it begins or ends");
                 continue;
             };
             let device = int(self.keys.device).unwrap_or(0);
-            let (name, time) = (self.builder.intern(name), us.saturating_mul(1000));
+            let (name, time) = (self.text(dict, self.keys.name), us.saturating_mul(1000));
             last = last.max(time);
-            match stage {
-                "START" => {
-                    let thread = events::thread(self.builder, device);
-                    open.entry((name, device)).or_default().push(ops.len());
-                    let op = Op::new(name, OpKind::Annotation, thread, Nanos(time), Nanos::ZERO);
-                    ops.push(Op { unfinished: true, ..op });
-                }
-                "END" => {
-                    if let Some(begun) = open.get_mut(&(name, device)).and_then(Vec::pop) {
-                        let op = &mut ops[begun];
-                        op.duration = (Nanos(time) - op.start).max(Nanos::ZERO);
-                        op.unfinished = false;
-                    }
-                }
-                _ => {}
+            if stage == "START" {
+                let thread = events::thread(self.builder, device);
+                open.entry((name, device)).or_default().push(ops.len());
+                let op = Op::new(name, OpKind::Annotation, thread, Nanos(time), Nanos::ZERO);
+                ops.push(Op { unfinished: true, ..op });
+            } else if let Some(begun) = open.get_mut(&(name, device)).and_then(Vec::pop) {
+                let op = &mut ops[begun];
+                op.duration = (Nanos(time) - op.start).max(Nanos::ZERO);
+                op.unfinished = false;
+            } else {
+                self.builder.diagnostics_mut().note("end-without-begin", Severity::Info, None, || {
+                    "annotations that began before the history was recorded; left out".into()
+                });
             }
         }
         for op in ops.iter_mut().filter(|op| op.unfinished) {
             op.duration = (Nanos(last) - op.start).max(Nanos::ZERO);
         }
-        ops
+        Ok(ops)
     }
 
     /// Puts the first moment of the file at the trace's zero, where it tells times at all.
@@ -440,7 +472,7 @@ fn size(bytes: Option<i64>) -> Bytes {
 
 fn read_settings(dict: Dict<'_>) -> AllocatorSettings {
     let mut settings = AllocatorSettings::default();
-    for (key, value) in dict.iter() {
+    for (key, value) in dict.iter().take(MOST_SETTINGS) {
         let Some(key) = key.as_str() else { continue };
         match (key, value) {
             ("max_split_size", Value::Int(bytes)) if bytes > 0 => settings.max_split_size = Some(Bytes(bytes)),

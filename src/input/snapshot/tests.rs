@@ -1,9 +1,9 @@
 use super::*;
-use crate::trace::StackId;
+use crate::trace::{StackId, Trace};
 
 /// `text` is a pickle of protocol 0 or 1 by hand, for what no file at hand shows.
 fn read_text(text: &[u8]) -> Result<Trace> {
-    read(text, &ReadOptions::default())
+    read(text, &ReadOptions::default()).map(TraceBuilder::finish)
 }
 
 // What torch 2.0 wrote: no times, no addresses of blocks, and what is known of a block in its `history`.
@@ -88,4 +88,46 @@ fn annotations_pair_up_by_name_and_the_open_ones_last_to_the_end() {
     let ops: Vec<_> = trace.ops().iter().map(|o| (trace.str(o.name), o.start.0, o.duration.0, o.unfinished)).collect();
     assert_eq!(ops, [("a", 0, 3000, false), ("b", 1000, 2000, true)]);
     assert_eq!(trace.info().base_time, Some(Nanos(1000)));
+}
+
+#[test]
+fn what_a_snapshot_does_not_tell_is_told() {
+    // Segments without device and with a negative size, an entry without address, annotations without time and begin.
+    let trace = read_text(
+        b"(dS'segments'\n((dS'address'\nI4096\nsS'total_size'\nI-1\nslsS'device_traces'\n(((dS'action'\nS'alloc'\n\
+          sS'size'\nI8\ns(dS'action'\nS'alloc'\nsS'addr'\nI64\nsS'size'\nI8\nsllsS'external_annotations'\n\
+          ((dS'stage'\nS'START'\ns(dS'stage'\nS'END'\nsS'time_us'\nI5\nsS'name'\nS'step'\nsls.",
+    )
+    .unwrap();
+    let skipped = trace.diagnostics().get("broken-snapshot-entry").unwrap();
+    assert_eq!((skipped.count, skipped.severity), (4, Severity::Loss), "{skipped:?}");
+    assert!(skipped.message.contains("no device"), "{skipped:?}");
+    assert_eq!(trace.diagnostics().get("end-without-begin").unwrap().count, 1);
+    assert_eq!(trace.memory().address(), [64]);
+}
+
+#[test]
+fn bytes_behind_a_pickle_are_told() {
+    let mut bytes = TORCH_2_0.to_vec();
+    assert!(read_text(&bytes).unwrap().diagnostics().get("trailing-text").is_none());
+    bytes.extend(b"more");
+    let trace = read_text(&bytes).unwrap();
+    let told = trace.diagnostics().get("trailing-text").unwrap();
+    assert_eq!((told.count, told.first_offset), (1, Some(TORCH_2_0.len() as u64)));
+}
+
+#[test]
+fn a_long_text_is_cut_once_however_often_it_is_referred_to() {
+    // 'é' has two bytes, so that the cut falls within one.
+    let name = format!("x{}", "é".repeat(4000));
+    let mut bytes = b"(dX\x08\x00\x00\x00segments(l(dX\x07\x00\x00\x00addressI4096\nsX\x0a\x00\x00\x00total_sizeI1\nsX\x06\x00\x00\x00deviceI0\ns\
+        X\x06\x00\x00\x00frames((dX\x04\x00\x00\x00nameX"
+        .to_vec();
+    bytes.extend((name.len() as u32).to_le_bytes());
+    bytes.extend(name.as_bytes());
+    bytes.extend(b"slsas.");
+    let trace = read_text(&bytes).unwrap();
+    let frame = trace.stack(trace.snapshot().unwrap().segments[0].stack).next().unwrap();
+    assert_eq!(frame, format!("x{}…", "é".repeat(2047)));
+    assert_eq!(trace.diagnostics().get("long-text").unwrap().count, 1);
 }
