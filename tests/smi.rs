@@ -41,7 +41,7 @@ fn the_formats_of_one_run_tell_the_same() {
     let mut all = SmiLog::default();
     for log in [gpu, bare, apps, dmon, pmon] {
         assert_eq!(log.clock, Clock::Wall);
-        all.append(log);
+        all.append(log).unwrap();
     }
     assert_eq!(all.gpus.len(), 1);
     assert_eq!(all.gpus[0].name.as_deref(), Some("NVIDIA H200"));
@@ -81,7 +81,7 @@ fn a_recording_of_memory_profiler_is_read() {
 fn the_card_is_accounted_for_within_one_sample() {
     let (Some(gpu), Some(apps)) = (log("h200/threeway.smi_gpu.csv"), log("h200/threeway.smi_apps.csv")) else { return };
     let mut log = gpu;
-    log.append(apps);
+    log.append(apps).unwrap();
     let read = |name: &str| {
         let bytes = shared(&format!("h200/threeway.{name}")).unwrap();
         let trace = tracetool::input::read(std::io::Cursor::new(bytes), &ReadOptions::default()).unwrap();

@@ -20,8 +20,8 @@ use serde::Serialize;
 pub struct RunMemory {
     /// The process id as nvidia-smi has it, where it is known.
     pub pid: Option<u32>,
-    /// nvidia-smi's index of the card.
-    pub gpu_index: Option<u32>,
+    /// The device's index as PyTorch counts those that the process sees: not always nvidia-smi's.
+    pub device_index: Option<u32>,
     /// Since when.
     pub time: Vec<Nanos>,
     /// Bytes of tensors.
@@ -40,7 +40,7 @@ impl RunMemory {
             .iter()
             .find(|m| device.map_or(!m.device().kind.is_cpu(), |wanted| m.device() == wanted))?;
         let pid = Self::pid_of(trace);
-        let mut run = Self { pid, gpu_index: u32::try_from(device.device().index).ok(), ..Self::default() };
+        let mut run = Self { pid, device_index: u32::try_from(device.device().index).ok(), ..Self::default() };
         for i in 0..device.len() {
             let Some(reserved) = device.reserved(i) else { continue };
             run.time.push(trace.absolute(device.time()[i]) + offset);
@@ -51,7 +51,7 @@ impl RunMemory {
         (is_wall_clock && !run.time.is_empty()).then_some(run)
     }
 
-    /// The process whose operators the trace holds most of, by its number.
+    /// The process that most of the trace's memory events are of, by its number.
     pub fn pid_of(trace: &Trace) -> Option<u32> {
         let mut counts = vec![0u64; trace.threads().len()];
         trace.memory().thread().iter().for_each(|t| counts[t.index()] += 1);
@@ -167,11 +167,7 @@ fn card(
     window: Option<(Nanos, Nanos)>,
 ) -> Option<Card> {
     let all: Vec<usize> = (0..log.processes.len()).filter(|p| log.processes[*p].gpu == gpu).collect();
-    let on_card = |run: &&RunMemory| match (run.gpu_index, log.gpus[gpu].index) {
-        (Some(ours), Some(theirs)) if log.gpus.len() > 1 => ours == theirs,
-        _ => log.gpus.len() == 1,
-    };
-    let run = run.filter(on_card);
+    let run = run.filter(|run| card_of(log, run) == Some(gpu));
     let pid = run.and_then(|run| run.pid);
     let is_own = |p: &usize| Some(log.processes[*p].pid) == pid;
     let mut processes = all.clone();
@@ -201,6 +197,20 @@ fn card(
         card.split(run);
     }
     (!card.moments.is_empty()).then_some(card)
+}
+
+/// The card that a run is on: one that the log lists its process on, or else the one of its number. A process often is on
+/// the first card too, and the number of its device is that of the card only where it sees all of them
+/// (`CUDA_VISIBLE_DEVICES`) in nvidia-smi's order.
+fn card_of(log: &SmiLog, run: &RunMemory) -> Option<usize> {
+    let is_numbered = |gpu: &usize| run.device_index.is_some() && log.gpus[*gpu].index == run.device_index;
+    let listed = || log.processes.iter().filter(|p| Some(p.pid) == run.pid).map(|p| p.gpu);
+    let mut all = 0..log.gpus.len();
+    match listed().next() {
+        Some(first) => Some(listed().find(is_numbered).unwrap_or(first)),
+        None if log.gpus.len() == 1 => Some(0),
+        None => all.find(is_numbered),
+    }
 }
 
 /// The usual time between samples of the card, or of its processes if that is longer.
@@ -284,6 +294,14 @@ fn with_changes(moments: Vec<CardMoment>, run: &RunMemory, window: Option<(Nanos
     all
 }
 
+/// The least and the greatest.
+fn range(values: impl Iterator<Item = Bytes>) -> Option<(Bytes, Bytes)> {
+    values.fold(None, |range, value| {
+        let (least, most) = range.unwrap_or((value, value));
+        Some((value.min(least), value.max(most)))
+    })
+}
+
 impl Card {
     /// Splits what the profiled process holds.
     fn split(&mut self, run: &RunMemory) {
@@ -355,11 +373,11 @@ impl Card {
             // What the figure leaves for context and allocator, which may have changed since the sample before.
             let own = moment.rest(self.run)? + moment.tensor_bytes + moment.cached_bytes + moment.context_bytes - usual;
             let (from, to) = (moment.time_ns - self.period, moment.time_ns + self.period);
-            let around = self.told.iter().filter(|k| (from..=to).contains(&self.moments[**k].time_ns));
-            let states: Vec<Bytes> = self.states_around(i, run).collect();
-            let sums = around.flat_map(|k| states.iter().map(|state| self.moments[*k].context_bytes + *state));
-            let (least, most) =
-                sums.fold((Bytes(i64::MAX), Bytes(i64::MIN)), |(lo, hi), sum| (lo.min(sum), hi.max(sum)));
+            let begin = self.told.partition_point(|k| self.moments[*k].time_ns < from);
+            let around = self.told[begin..].iter().map(|k| &self.moments[*k]).take_while(|m| m.time_ns <= to);
+            // Any context may come with any state of the allocator.
+            let (context, state) = (range(around.map(|m| m.context_bytes))?, range(self.states_around(i, run))?);
+            let (least, most) = (context.0 + state.0, context.1 + state.1);
             Some(((least - own).max(own - most).max(Bytes::ZERO), moment.time_ns))
         };
         self.samples_of(run).filter_map(off).max_by_key(|(off, time)| (*off, std::cmp::Reverse(*time)))
@@ -502,7 +520,7 @@ mod tests {
         }
         let run = RunMemory {
             pid: Some(0),
-            gpu_index: Some(0),
+            device_index: Some(0),
             time: vec![Nanos(5), Nanos(12)],
             allocated: vec![Bytes(10), Bytes(30)],
             reserved: vec![Bytes(60), Bytes(60)],
@@ -521,9 +539,23 @@ mod tests {
     }
 
     #[test]
+    fn a_run_is_on_the_card_that_lists_its_process_and_else_on_that_of_its_number() {
+        let gpus = (0..4).map(|i| Gpu { index: Some(i), ..Gpu::default() }).collect();
+        let mut log = SmiLog { gpus, ..SmiLog::default() };
+        log.processes = [(7, 3), (8, 0), (8, 2)].map(|(pid, gpu)| Process { pid, name: None, gpu }).into();
+        let on = |pid: Option<u32>, device_index: Option<u32>| {
+            card_of(&log, &RunMemory { pid, device_index, ..RunMemory::default() })
+        };
+        assert_eq!(on(Some(7), Some(0)), Some(3), "it sees but one card");
+        assert_eq!(on(Some(8), Some(2)), Some(2), "it has a context on the first card too");
+        assert_eq!(on(Some(9), Some(1)), Some(1), "its pid is that of a container");
+        assert_eq!(on(None, Some(5)), None);
+    }
+
+    #[test]
     fn of_many_processes_the_profiled_one_and_the_largest_are_shown_and_the_rest_is_one_part() {
         let log = crowd(100);
-        let run = RunMemory { pid: Some(3), gpu_index: Some(0), ..RunMemory::default() };
+        let run = RunMemory { pid: Some(3), device_index: Some(0), ..RunMemory::default() };
         let cards = cards(&log, Some(&run), None);
         let [card] = cards.as_slice() else { panic!("one card") };
         assert_eq!((card.processes.len(), card.further_processes), (MOST_PROCESSES, 100 - MOST_PROCESSES));

@@ -66,11 +66,18 @@ pub(super) struct SmiLogArgs {
 impl SmiLogArgs {
     /// All logs as one.
     pub(super) fn read(&self, paths: &[PathBuf]) -> Result<SmiLog> {
-        let mut all = SmiLog::default();
+        let mut all: Option<SmiLog> = None;
         for path in paths {
-            all.append(self.read_one(path).map_err(|e| e.at_path(path))?);
+            let read = self.read_one(path).and_then(|log| match &mut all {
+                Some(all) => all.append(log),
+                None => {
+                    all = Some(log);
+                    Ok(())
+                }
+            });
+            read.map_err(|error| error.at_path(path))?;
         }
-        Ok(all)
+        Ok(all.unwrap_or_default())
     }
 
     fn read_one(&self, path: &Path) -> Result<SmiLog> {

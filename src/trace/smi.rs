@@ -4,6 +4,7 @@
 //! the reader was told; [`Clock`] says how much they mean.
 
 use super::Diagnostics;
+use crate::error::{Error, Result};
 use crate::units::{Bytes, Nanos};
 
 /// Samples of one or several logs of one machine.
@@ -33,6 +34,16 @@ pub enum Clock {
     TimeOfDay,
     /// No times: samples stand one second apart, nvidia-smi's default.
     Ticks,
+}
+
+impl Clock {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Wall => "dates and times",
+            Self::TimeOfDay => "times of day",
+            Self::Ticks => "no times",
+        }
+    }
 }
 
 /// What is known of a card; logs name it by different words.
@@ -137,7 +148,19 @@ impl SmiLog {
 
     /// Adds another log of the same machine. Where one log names its only card by index and the other its only one by
     /// uuid, they are taken to be the same.
-    pub fn append(&mut self, other: Self) {
+    ///
+    /// # Errors
+    ///
+    /// Where the other log's times are of another kind: the two have no axis in common.
+    pub fn append(&mut self, other: Self) -> Result<()> {
+        if self.clock != other.clock {
+            let (expected, found) = (self.clock.words(), other.clock.words());
+            return Err(Error::format(
+                format!("a log with {expected}, as the one before"),
+                format!("one with {found}"),
+            )
+            .with_hint("record both with dates (`timestamp` in --query-gpu, `-o DT` for dmon and pmon)"));
+        }
         let alone = self.gpus.len() == 1 && other.gpus.len() == 1;
         let gpus: Vec<usize> = other
             .gpus
@@ -162,8 +185,8 @@ impl SmiLog {
         self.process_samples.extend(samples.map(|s| ProcessSample { process: processes[s.process], ..s }));
         self.gpu_samples.sort_by_key(|s| s.time);
         self.process_samples.sort_by_key(|s| s.time);
-        self.clock = self.clock.max(other.clock);
         self.diagnostics.append(other.diagnostics);
+        Ok(())
     }
 }
 

@@ -108,7 +108,7 @@ impl Format {
         let Some(name) = self.columns.iter().position(|c| *c == Column::ProcessName).filter(|_| surplus > 0) else {
             return Some(parts);
         };
-        let before = line.match_indices(',').nth(name.checked_sub(1)?)?.0 + 1;
+        let before = if name == 0 { 0 } else { line.match_indices(',').nth(name - 1)?.0 + 1 };
         let after = line.match_indices(',').nth(name + surplus).map_or(line.len(), |(at, _)| at);
         let mut joined = parts[..name].to_vec();
         joined.push(&line[before..after]);
@@ -145,7 +145,7 @@ impl Format {
         }
         let mut rest = [Column::Utilization, Column::MemoryUtilization].into_iter();
         for (place, (i, low, high, unit)) in numbers.iter().enumerate() {
-            if memory.contains(i) {
+            if memory.binary_search(i).is_ok() {
                 continue;
             }
             // A small number right at the beginning that is no share is the card's index.

@@ -12,7 +12,7 @@ use crate::trace::smi::{Clock, Gpu, GpuSample, Process, ProcessSample, SmiLog};
 use crate::trace::{Diagnostics, Severity};
 use crate::units::{Bytes, Nanos};
 use columns::{Column, Format};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 pub use live::LiveSmi;
 
 /// How to read a log.
@@ -41,6 +41,7 @@ pub fn read_smi(bytes: &[u8], options: &SmiOptions) -> Result<SmiLog> {
         time_of_day: Nanos::ZERO,
         ticks: 0,
         first_of_tick: None,
+        processes_of_tick: HashSet::new(),
     };
     let mut at = 0;
     for line in text.split_inclusive('\n') {
@@ -73,6 +74,8 @@ struct Reader {
     /// Samples of a log without any time.
     ticks: i64,
     first_of_tick: Option<usize>,
+    /// The processes that the tick has told of: what comes again is of the next one.
+    processes_of_tick: HashSet<(usize, u32)>,
 }
 
 /// The values of one line.
@@ -177,10 +180,16 @@ impl Reader {
             }
             (_, None) => {
                 self.log.clock = Clock::Ticks;
-                if *self.first_of_tick.get_or_insert(gpu) == gpu && row.pid.is_none() {
+                let begins = match row.pid {
+                    Some(pid) => !self.processes_of_tick.insert((gpu, pid)) || self.ticks == 0,
+                    None => *self.first_of_tick.get_or_insert(gpu) == gpu,
+                };
+                if begins {
                     self.ticks += 1;
+                    self.processes_of_tick.clear();
+                    self.processes_of_tick.extend(row.pid.map(|pid| (gpu, pid)));
                 }
-                Nanos(self.ticks.max(1).saturating_sub(1).saturating_mul(1_000_000_000))
+                Nanos((self.ticks - 1).max(0).saturating_mul(1_000_000_000))
             }
         }
     }
@@ -195,8 +204,10 @@ fn note_skipped(diagnostics: &mut Diagnostics, offset: usize) {
 /// The values of a line, or `None` where it does not have the format's columns.
 fn row(format: &Format, line: &str) -> Option<Row> {
     let mut row = Row::default();
+    let mut timed = false;
     for (column, value) in format.split(line)? {
         let value = value.trim();
+        timed |= matches!(column, Column::Timestamp | Column::Time);
         if matches!(value, "" | "-" | "N/A") || value.starts_with('[') && value.ends_with(']') {
             continue;
         }
@@ -223,7 +234,8 @@ fn row(format: &Format, line: &str) -> Option<Row> {
             Column::Other => {}
         }
     }
-    Some(row)
+    // Among samples that have a time, one without is nowhere.
+    (row.time.is_some() || !timed).then_some(row)
 }
 
 #[cfg(test)]

@@ -117,3 +117,44 @@ fn more_cards_than_any_machine_has_are_left_out_and_counted() {
     let first = text.find("2026/12/01 03:08:25.000, GPU-1024").map(|at| at as u64);
     assert_eq!((told.count, told.first_offset, told.severity), (6, first, Severity::Loss));
 }
+
+#[test]
+fn processes_without_times_are_a_second_apart_from_when_they_come_again() {
+    let log = read(
+        "pid, used_gpu_memory [MiB]\n7, 10 MiB\n8, 20 MiB\npid, used_gpu_memory [MiB]\n7, 11 MiB\n9, 5 MiB\n7, 12 MiB\n",
+    );
+    let samples: Vec<_> = log.process_samples.iter().map(|s| (log.processes[s.process].pid, s.time.0)).collect();
+    let second = 1_000_000_000;
+    assert_eq!(samples, [(7, 0), (8, 0), (7, second), (9, second), (7, 2 * second)]);
+}
+
+#[test]
+fn a_sample_without_its_time_among_others_with_theirs_is_no_sample() {
+    let log = read(
+        "timestamp, index, memory.used [MiB]\n2026/12/01 03:08:25.839, 0, 5 MiB\n[N/A], 0, 6 MiB\n\
+         2026/12/01 03:08:27.839, 0, 7 MiB\n",
+    );
+    assert_eq!(log.clock, Clock::Wall);
+    assert_eq!(log.gpu_samples.iter().map(|s| s.used.unwrap().0 / MIB).collect::<Vec<_>>(), [5, 7]);
+    assert_eq!(log.diagnostics.get("no-sample").map(|told| told.count), Some(1));
+}
+
+#[test]
+fn commas_belong_to_the_programs_name_wherever_it_stands() {
+    for (header, line) in [
+        ("process_name, pid, used_gpu_memory [MiB]", "a, b, 7, 10 MiB"),
+        ("pid, process_name, used_gpu_memory [MiB]", "7, a, b, 10 MiB"),
+    ] {
+        let log = read(&format!("{header}\n{line}\n"));
+        assert_eq!((log.processes[0].pid, log.processes[0].name.as_deref()), (7, Some("a, b")), "{line}");
+    }
+}
+
+#[test]
+fn logs_of_different_clocks_are_not_laid_on_one_axis() {
+    let mut dated = read("timestamp, index, memory.used [MiB]\n2026/12/01 03:08:25.839, 0, 5 MiB\n");
+    let undated = read("index, memory.used [MiB]\n0, 5 MiB\n");
+    let error = dated.append(undated).unwrap_err().to_string();
+    assert!(error.contains("dates and times") && error.contains("no times") && error.contains("-o DT"), "{error}");
+    assert_eq!(dated.gpu_samples.len(), 1);
+}
