@@ -213,3 +213,27 @@ fn a_recording_is_read_from_gzip_and_broken_lines_of_it_are_told() {
     fs::write(&path, &whole[..whole.len() - 6]).unwrap();
     assert!(refusal(&["peak", path.to_str().unwrap(), "--strict"]).contains("truncated-gzip"));
 }
+
+#[test]
+fn what_is_laid_beside_a_trace_is_read_as_every_input_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let packed = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        gzip.write_all(bytes).unwrap();
+        fs::write(&path, gzip.finish().unwrap()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let log = packed("gpu.csv.gz", &fs::read(GPU).unwrap());
+    assert_eq!(json(&["smi", &log])["cards"], json(&["smi", GPU])["cards"]);
+    let refused = refusal(&["timeline", TRACE, "--smi", &log, "--max-input-size", "4MiB"]);
+    assert!(!refused.contains("gpu.csv.gz"), "the trace is larger, the log is not: {refused}");
+    assert!(refusal(&["smi", GPU, "--max-input-size", "1KiB"]).contains("--max-input-size"));
+    let recording = packed("mprof.dat.gz", b"MEM 1.0 1796094512.0\nMEM 2.0 1796094513.0\n");
+    assert!(json(&["timeline", TRACE, "--mprof", &recording])["hosts"].is_array());
+    let cut = fs::read(&log).unwrap();
+    fs::write(&log, &cut[..cut.len() - 6]).unwrap();
+    assert!(refusal(&["smi", &log, "--strict"]).contains("truncated-gzip"));
+    let error = refusal(&["timeline", TRACE, "--mprof", TRACE]);
+    assert!(error.contains("mprof run"), "{error}");
+}

@@ -1,6 +1,6 @@
 //! The arguments of every command that lays beside a trace what others saw of the run, and the reading of it.
 
-use super::input::{ReadingArgs, file_name, tell};
+use super::input::{ReadingArgs, file_name};
 use super::smi::SmiLogArgs;
 use super::timeline::parse_time;
 use crate::analysis::card::RunMemory;
@@ -50,13 +50,11 @@ impl BesideArgs {
     }
 
     /// All logs of nvidia-smi as one; `None` without any.
-    pub(super) fn log(&self) -> Result<Option<SmiLog>> {
+    pub(super) fn log(&self, reading: &ReadingArgs) -> Result<Option<SmiLog>> {
         if self.smi.is_empty() {
             return Ok(None);
         }
-        let log = self.logs.read(&self.smi)?;
-        tell(&log.diagnostics);
-        Ok(Some(log))
+        self.logs.read(&self.smi, reading).map(Some)
     }
 
     /// The memory of the run's allocator as trace and snapshot tell it, where they do, and what was odd in the snapshot.

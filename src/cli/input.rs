@@ -3,12 +3,13 @@
 use super::progress::Progress;
 use super::say;
 use crate::error::{Error, Result};
-use crate::input::{ReadOptions, Recording, read_recording};
+use crate::input::{ReadOptions, Recording, SmiOptions, read_recording, read_smi_path};
 use crate::render::numbers;
+use crate::trace::host_memory::HostMemory;
+use crate::trace::smi::SmiLog;
 use crate::trace::{Diagnostics, Keep, Severity, Trace};
 use crate::units::Bytes;
 use clap::{Args, ValueHint};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// What to read, and how.
@@ -78,27 +79,39 @@ impl ReadingArgs {
         let recording = read_recording(path, &options);
         drop(progress);
         let recording = recording?;
-        tell(recording.diagnostics());
-        if self.strict && recording.diagnostics().lost_data() {
+        self.accept(path, recording.diagnostics())?;
+        Ok(recording)
+    }
+
+    /// Reads the recording of memory_profiler at `path`, likewise.
+    pub(super) fn read_host(&self, path: &Path) -> Result<HostMemory> {
+        match self.read_any(path, Keep::REPORTS)? {
+            Recording::Host(memory) => Ok(memory),
+            Recording::Trace(_) => {
+                Err(Error::format("a recording of memory_profiler (mprof run)", "a trace or a snapshot").at_path(path))
+            }
+        }
+    }
+
+    /// Reads the log of nvidia-smi at `path`, likewise.
+    pub(super) fn read_log(&self, path: &Path, smi: &SmiOptions) -> Result<SmiLog> {
+        let log = read_smi_path(path, &self.options(Keep::ALL), smi)?;
+        self.accept(path, &log.diagnostics)?;
+        Ok(log)
+    }
+
+    /// Tells what was odd in an input; an error where that is too much.
+    fn accept(&self, path: &Path, diagnostics: &Diagnostics) -> Result<()> {
+        tell(diagnostics);
+        if self.strict && diagnostics.lost_data() {
             return Err(Error::format("an input without loss (--strict)", "lost data, as told above").at_path(path));
         }
-        Ok(recording)
+        Ok(())
     }
 
     fn options(&self, keep: Keep) -> ReadOptions {
         ReadOptions { keep, threads: self.threads, max_input_size: self.max_input_size, progress: None }
     }
-}
-
-/// All bytes of a small file, such as a log of nvidia-smi; of standard input if the path is `-`.
-pub(super) fn read_bytes(path: &Path) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if path == Path::new("-") {
-        std::io::stdin().lock().read_to_end(&mut bytes)?;
-    } else {
-        std::fs::File::open(path)?.read_to_end(&mut bytes)?;
-    }
-    Ok(bytes)
 }
 
 /// One line a diagnostic.

@@ -54,10 +54,10 @@ pub(super) fn begin(make: impl FnOnce() -> io::Result<NamedTempFile>) -> io::Res
     Ok(file)
 }
 
-/// A recording that an interruption ends, where it would end the program.
-pub(super) struct Recording(());
+/// The end of a recording, which an interruption asks for where it would end the program.
+pub(super) struct Ending(());
 
-impl Recording {
+impl Ending {
     /// From now on.
     pub(super) fn begin() -> Self {
         // `kill -INT` is how a script ends a recording that it began in the background, where Ctrl-C is ignored.
@@ -75,7 +75,7 @@ impl Recording {
     }
 }
 
-impl Drop for Recording {
+impl Drop for Ending {
     fn drop(&mut self) {
         state().recording = None;
     }
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_recording_waits_for_its_time_and_no_longer_than_it_is_asked_to() {
-        let recording = Recording::begin();
+        let recording = Ending::begin();
         assert!(!recording.wait(Duration::from_millis(1)));
         let begun = Instant::now();
         std::thread::spawn(interrupted);

@@ -41,7 +41,7 @@ pub(super) struct ReconcileArgs {
 impl ReconcileArgs {
     pub(super) fn run(self) -> Result<Outcome> {
         self.output.check()?;
-        let Some(log) = self.beside.log()? else {
+        let Some(log) = self.beside.log(&self.reading)? else {
             return Err(Error::usage("reconcile needs logs of nvidia-smi: --smi gpu.csv apps.csv"));
         };
         let trace = self.reading.read(&self.trace, KEEP)?;

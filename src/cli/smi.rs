@@ -1,18 +1,18 @@
 //! `tracetool smi`.
 
-use super::input::{file_name, read_bytes};
-use super::interrupt::Recording;
+use super::input::{ReadingArgs, file_name, tell};
+use super::interrupt::Ending;
 use super::output::OutputArgs;
 use super::timeline::parse_time;
 use super::{Outcome, say};
 use crate::analysis::smi::SmiThresholds;
 use crate::error::{Error, Result};
-use crate::input::{LiveSmi, SmiOptions, read_smi};
+use crate::input::{LiveSmi, SmiOptions};
 use crate::report::smi::Smi;
 use crate::trace::smi::SmiLog;
 use crate::units::Nanos;
 use clap::{Args, ValueHint};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Show who used the cards, how much and how well, from logs of nvidia-smi or from the driver (--live)
@@ -43,7 +43,9 @@ pub(super) struct SmiArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_interval, requires = "live", help_heading = "Live")]
     duration: Option<Duration>,
     #[command(flatten)]
-    reading: SmiLogArgs,
+    log: SmiLogArgs,
+    #[command(flatten)]
+    reading: ReadingArgs,
     /// Height: pixels of a picture, lines of a chart
     #[arg(long, value_name = "N")]
     height: Option<u32>,
@@ -65,24 +67,21 @@ pub(super) struct SmiLogArgs {
 
 impl SmiLogArgs {
     /// All logs as one.
-    pub(super) fn read(&self, paths: &[PathBuf]) -> Result<SmiLog> {
+    pub(super) fn read(&self, paths: &[PathBuf], reading: &ReadingArgs) -> Result<SmiLog> {
         let mut all: Option<SmiLog> = None;
         for path in paths {
-            let read = self.read_one(path).and_then(|log| match &mut all {
-                Some(all) => all.append(log),
-                None => {
-                    all = Some(log);
-                    Ok(())
-                }
-            });
-            read.map_err(|error| error.at_path(path))?;
+            let log = reading.read_log(path, &self.options())?;
+            match &mut all {
+                Some(all) => all.append(log).map_err(|error| error.at_path(path))?,
+                None => all = Some(log),
+            }
         }
         Ok(all.unwrap_or_default())
     }
 
-    fn read_one(&self, path: &Path) -> Result<SmiLog> {
+    fn options(&self) -> SmiOptions {
         let columns = (!self.query.is_empty()).then(|| self.query.clone());
-        read_smi(&read_bytes(path)?, &SmiOptions { utc_offset: self.utc_offset, columns })
+        SmiOptions { utc_offset: self.utc_offset, columns }
     }
 }
 
@@ -112,12 +111,14 @@ fn parse_zone(text: &str) -> std::result::Result<Nanos, String> {
 impl SmiArgs {
     pub(super) fn run(self) -> Result<Outcome> {
         self.output.check()?;
-        let log = if self.live { self.record()? } else { self.reading.read(&self.logs)? };
+        let log = if self.live { self.record()? } else { self.log.read(&self.logs, &self.reading)? };
         if log.gpu_samples.is_empty() && log.process_samples.is_empty() {
             return Err(Error::missing("the logs hold no samples", "record with nvidia-smi ... --format=csv -l 1"));
         }
         let mut report = self.report().run(&log)?;
-        super::input::tell(&log.diagnostics);
+        if self.live {
+            tell(&log.diagnostics);
+        }
         self.output.write(&mut report)?;
         Ok(Outcome::Done)
     }
@@ -125,7 +126,7 @@ impl SmiArgs {
     /// What the driver says, until time is up or somebody asks for an end.
     fn record(&self) -> Result<SmiLog> {
         let mut driver = LiveSmi::open()?;
-        let recording = Recording::begin();
+        let ending = Ending::begin();
         let end = if self.duration.is_none() { "; Ctrl-C ends it and shows what was seen" } else { "" };
         say(&format!("asking the NVIDIA driver every {:?}{end}", self.interval));
         let begun = Instant::now();
@@ -136,7 +137,7 @@ impl SmiArgs {
             let to_next = self.interval - Duration::from_nanos((passed.as_nanos() % self.interval.as_nanos()) as u64);
             let left = self.duration.map(|all| all.saturating_sub(passed));
             let is_last = left.is_some_and(|left| left < to_next);
-            if recording.wait(left.unwrap_or(to_next).min(to_next)) || is_last {
+            if ending.wait(left.unwrap_or(to_next).min(to_next)) || is_last {
                 return Ok(driver.into_log());
             }
         }

@@ -2,20 +2,19 @@
 
 use super::Outcome;
 use super::beside::BesideArgs;
-use super::input::{InputArgs, file_name, parse_size, read_bytes, tell};
+use super::input::{InputArgs, file_name, parse_size};
 use super::memory::MemoryArgs;
 use super::output::OutputArgs;
 use crate::analysis::grouping::GroupBy;
 use crate::analysis::peak::Moment;
 use crate::analysis::timeline::{TimelineOptions, Window};
 use crate::error::{Error, Result};
-use crate::input::{Recording, read_mprof};
+use crate::input::Recording;
 use crate::render::picture_columns;
 use crate::report::timeline::{Beside, MemoryTimeline};
-use crate::trace::host_memory::HostMemory;
 use crate::units::{Bytes, Nanos};
 use clap::{Args, ValueHint};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Show memory over time: a picture (-o mem.svg), a chart in the terminal, or every point (csv, json)
 #[derive(Debug, Args)]
@@ -77,18 +76,12 @@ pub(super) fn parse_time(text: &str) -> std::result::Result<Nanos, String> {
     }
 }
 
-fn host(path: &Path) -> Result<HostMemory> {
-    let memory = read_bytes(path).and_then(|bytes| read_mprof(&bytes)).map_err(|error| error.at_path(path))?;
-    tell(&memory.diagnostics);
-    Ok(memory)
-}
-
 impl TimelineArgs {
     pub(super) fn run(self) -> Result<Outcome> {
         let report = self.report()?;
         self.output.check()?;
-        let smi = self.beside.log()?;
-        let host = self.mprof.as_deref().map(host).transpose()?;
+        let smi = self.beside.log(self.input.reading())?;
+        let host = self.mprof.as_deref().map(|path| self.input.reading().read_host(path)).transpose()?;
         let recording = self.input.read_any(report.keep())?;
         let mut report = match recording {
             Recording::Trace(trace) => {

@@ -28,6 +28,7 @@ pub use smi::{LiveSmi, SmiOptions, read_smi};
 
 use crate::error::{Error, Result};
 use crate::trace::host_memory::HostMemory;
+use crate::trace::smi::SmiLog;
 use crate::trace::{Diagnostics, Keep, Trace};
 use inflate::Block;
 use simd::Level;
@@ -116,6 +117,24 @@ pub fn read_recording(path: &Path, options: &ReadOptions) -> Result<Recording> {
     Source::open(path, options.max_input_size, options.progress.clone())
         .and_then(|source| any_in_batches(source, options, pipeline::BATCH, Level::detect()))
         .map_err(|error| error.at_path(path))
+}
+
+/// Reads the log of nvidia-smi at `path`, gzipped or not, or standard input if it is `-`.
+///
+/// # Errors
+///
+/// Where the file cannot be read, is larger than the options allow, or no line of it is a sample.
+pub fn read_smi_path(path: &Path, options: &ReadOptions, smi: &SmiOptions) -> Result<SmiLog> {
+    let read = || {
+        let mut source = Source::open(path, options.max_input_size, options.progress.clone())?;
+        let mut first = Block::new(pipeline::BATCH);
+        source.fill(&mut first)?;
+        let (bytes, odd) = source.into_text(first)?;
+        let mut log = read_smi(&bytes, smi)?;
+        log.diagnostics.append(odd);
+        Ok(log)
+    };
+    read().map_err(|error: Error| error.at_path(path))
 }
 
 /// Reads the trace or the snapshot that `reader` gives, gzip or plain.

@@ -2,11 +2,11 @@
 //!
 //! Source of the lines: `memory_profiler.py` and `mprof.py`. Sizes are MiB with six decimals, times Unix seconds.
 
-use super::inflate::{Block, Verifier};
+use super::inflate::Block;
 use super::source::Source;
 use crate::error::{Error, Result};
+use crate::trace::Severity;
 use crate::trace::host_memory::{Child, FunctionCall, HostMemory, HostSample};
-use crate::trace::{Diagnostics, Severity};
 use crate::units::{Bytes, Nanos};
 use hashbrown::HashMap;
 
@@ -17,21 +17,10 @@ pub(super) fn is_mprof(first: &[u8]) -> bool {
 }
 
 /// Reads a recording from a source whose first bytes are these.
-pub(super) fn read(mut source: Source, mut block: Block) -> Result<HostMemory> {
-    let (mut bytes, mut verifier, mut mismatches) = (Vec::new(), Verifier::default(), Diagnostics::default());
-    loop {
-        for mismatch in verifier.check(&block) {
-            mismatches.note("gzip-checksum", Severity::Loss, Some(mismatch.data_offset), || mismatch.to_string());
-        }
-        if block.data().is_empty() {
-            break;
-        }
-        bytes.extend_from_slice(block.data());
-        source.fill(&mut block)?;
-    }
+pub(super) fn read(source: Source, first: Block) -> Result<HostMemory> {
+    let (bytes, odd) = source.into_text(first)?;
     let mut memory = read_mprof(&bytes)?;
-    memory.diagnostics.append(mismatches);
-    memory.diagnostics.append(source.into_diagnostics());
+    memory.diagnostics.append(odd);
     Ok(memory)
 }
 

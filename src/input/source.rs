@@ -12,6 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The most bytes of a log that is held as a whole: samples of eight cards ten times a second for a week are less.
+const LONGEST_TEXT: u64 = 4 << 30;
+
 /// The bytes of an input, inflated.
 pub(super) struct Source {
     format: Format,
@@ -130,6 +133,21 @@ impl Source {
     /// What was odd.
     pub(super) fn into_diagnostics(self) -> Diagnostics {
         self.diagnostics
+    }
+
+    /// All bytes, from those of `first` on, and what was odd about them: for logs of lines, which are small.
+    pub(super) fn into_text(mut self, mut block: Block) -> Result<(Vec<u8>, Diagnostics)> {
+        self.limit = self.limit.min(LONGEST_TEXT);
+        let (mut bytes, mut verifier, mut mismatches) = (Vec::new(), Verifier::default(), Diagnostics::default());
+        while !block.data().is_empty() {
+            for mismatch in verifier.check(&block) {
+                mismatches.note("gzip-checksum", Severity::Loss, Some(mismatch.data_offset), || mismatch.to_string());
+            }
+            bytes.extend_from_slice(block.data());
+            self.fill(&mut block)?;
+        }
+        mismatches.append(self.into_diagnostics());
+        Ok((bytes, mismatches))
     }
 
     /// The bytes as a stream, from those of `first` on.
