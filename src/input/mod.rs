@@ -11,6 +11,7 @@ mod event;
 pub(crate) mod fuzzing;
 mod inflate;
 mod layout;
+mod log_lines;
 mod mprof;
 mod pickle;
 mod pipeline;

@@ -3,6 +3,7 @@
 //! Source of the lines: `memory_profiler.py` and `mprof.py`. Sizes are MiB with six decimals, times Unix seconds.
 
 use super::inflate::Block;
+use super::log_lines;
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::trace::Severity;
@@ -30,20 +31,17 @@ pub(super) fn read(source: Source, first: Block) -> Result<HostMemory> {
 ///
 /// Where it holds no sample.
 pub fn read_mprof(bytes: &[u8]) -> Result<HostMemory> {
-    let text = String::from_utf8_lossy(bytes);
     let mut memory = HostMemory::default();
     let mut children = HashMap::new();
-    let mut at = 0;
-    for line in text.split_inclusive('\n') {
-        if take(&mut memory, &mut children, line.trim()).is_none() {
-            memory.diagnostics.note("no-sample", Severity::Warning, Some(at as u64), || {
+    memory.diagnostics = log_lines::lines(bytes, |place, line, odd| {
+        if take(&mut memory, &mut children, line).is_none() {
+            odd.note("no-sample", Severity::Warning, Some(place), || {
                 "lines that are none of memory_profiler's were skipped".into()
             });
         }
-        at += line.len();
-    }
+    });
     if memory.samples.is_empty() && memory.children.is_empty() {
-        let first: String = text.trim().lines().next().unwrap_or("nothing").chars().take(80).collect();
+        let first = log_lines::first_line(bytes);
         return Err(Error::format("a recording of memory_profiler (mprof)", format!("{first:?}"))
             .with_hint("record one with `mprof run python train.py`"));
     }

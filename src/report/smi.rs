@@ -9,6 +9,7 @@ use crate::analysis::card::{cards, cards_timeline};
 use crate::analysis::smi::{Run, SmiFinding, SmiThresholds, SmiUse, smi_use};
 use crate::error::Result;
 use crate::trace::smi::{Clock, SmiLog};
+use hashbrown::HashMap;
 use serde_json::{Value, json};
 
 /// The options of the report.
@@ -48,15 +49,15 @@ impl Smi {
         blocks.extend(found.findings.iter().map(|f| Block::Finding(finding(log, f))));
         blocks.extend(clock(log).map(Block::Finding));
         let mut document = serde_json::Map::new();
-        let cards = found.gpus.iter().map(|u| {
-            let own = found.findings.iter().filter(|f| about(f) == (Some(u.gpu), None));
-            described(u, gpu_words(log, u.gpu), own)
-        });
+        let mut of: HashMap<_, Vec<&SmiFinding>> = HashMap::new();
+        for finding in &found.findings {
+            of.entry(about(finding)).or_default().push(finding);
+        }
+        let own = |about| of.get(&about).into_iter().flatten().copied();
+        let cards = found.gpus.iter().map(|u| described(u, gpu_words(log, u.gpu), own((Some(u.gpu), None))));
         document.insert("cards".into(), cards.collect());
-        let processes = found.processes.iter().map(|u| {
-            let own = found.findings.iter().filter(|f| about(f) == (None, Some(u.process)));
-            described(u, process_words(log, u.process), own)
-        });
+        let processes = found.processes.iter();
+        let processes = processes.map(|u| described(u, process_words(log, u.process), own((None, Some(u.process)))));
         document.insert("processes".into(), processes.collect());
         Ok(Report {
             command: "smi",

@@ -58,6 +58,9 @@ fn of_name(name: &str, process: bool) -> Column {
     }
 }
 
+/// How many lines without header tell what their columns are.
+pub(super) const GUESSED_FROM: usize = 256;
+
 impl Format {
     /// A format of columns with these names.
     pub(super) fn of_names<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Self {
@@ -116,10 +119,10 @@ impl Format {
         Some(joined)
     }
 
-    /// The format of lines without header, from the values of the first 256 of them.
+    /// The format of lines without header, from the values of the first [`GUESSED_FROM`] of them.
     pub(super) fn guess(text: &str) -> Option<Self> {
         let rows: Vec<Vec<&str>> =
-            text.lines().take(256).map(|line| line.split(',').map(str::trim).collect()).collect();
+            text.lines().take(GUESSED_FROM).map(|line| line.split(',').map(str::trim).collect()).collect();
         let width = rows.first()?.len();
         let column = |i: usize| rows.iter().filter(|row| row.len() == width).map(move |row| row[i]);
         let mut columns: Vec<Column> = (0..width).map(|i| shape(column(i))).collect();

@@ -41,6 +41,8 @@ struct Reading {
     processes: Vec<(u32, Option<Bytes>)>,
     /// Percent of the time since the last reading, of the processes that ran kernels; `None` where the card cannot tell.
     busy: Option<HashMap<u32, f64>>,
+    /// Why the driver did not list the processes, if it should have.
+    unanswered: Option<NvmlError>,
 }
 
 impl LiveSmi {
@@ -73,12 +75,22 @@ impl LiveSmi {
             let time = now();
             match self.nvml.device_by_index(index as u32).and_then(|d| read(&d, index as u32, &mut self.told_to[index]))
             {
-                Ok(reading) => self.take(time, reading),
-                Err(error) => self.log.diagnostics.note("no-answer", Severity::Warning, None, || {
-                    format!("the driver did not answer when asked for a card: {error}")
-                }),
+                Ok(mut reading) => {
+                    let unanswered = reading.unanswered.take();
+                    self.take(time, reading);
+                    if let Some(error) = unanswered {
+                        self.note("the processes of a card", &error);
+                    }
+                }
+                Err(error) => self.note("a card", &error),
             }
         }
+    }
+
+    fn note(&mut self, what: &str, error: &NvmlError) {
+        self.log.diagnostics.note("no-answer", Severity::Warning, None, || {
+            format!("the driver did not answer when asked for {what}: {error}")
+        });
     }
 
     fn take(&mut self, time: Nanos, reading: Reading) {
@@ -125,8 +137,18 @@ fn read(device: &Device<'_>, index: u32, told_to: &mut u64) -> std::result::Resu
     let memory = device.memory_info()?;
     let work = device.utilization_rates().ok();
     let mut processes: Vec<(u32, Option<Bytes>)> = Vec::new();
-    let compute = device.running_compute_processes().unwrap_or_default();
-    for process in compute.into_iter().chain(device.running_graphics_processes().unwrap_or_default()) {
+    let mut unanswered = None;
+    let mut listed = |processes: std::result::Result<Vec<_>, NvmlError>| {
+        processes.unwrap_or_else(|error| {
+            // A card that has no such list is no card that does not answer.
+            if !matches!(error, NvmlError::NotSupported) {
+                unanswered = Some(error);
+            }
+            Vec::new()
+        })
+    };
+    let compute = listed(device.running_compute_processes());
+    for process in compute.into_iter().chain(listed(device.running_graphics_processes())) {
         // One that computes and draws is in both lists.
         if !processes.iter().any(|(pid, _)| *pid == process.pid) {
             let used = match process.used_gpu_memory {
@@ -165,6 +187,7 @@ fn read(device: &Device<'_>, index: u32, told_to: &mut u64) -> std::result::Resu
         memory_utilization: work.map(|w| w.memory.into()),
         processes,
         busy,
+        unanswered,
     })
 }
 

@@ -7,6 +7,7 @@
 mod columns;
 mod live;
 
+use super::log_lines;
 use crate::error::{Error, Result};
 use crate::trace::smi::{Clock, Gpu, GpuSample, Process, ProcessSample, SmiLog};
 use crate::trace::{Diagnostics, Severity};
@@ -30,8 +31,6 @@ pub struct SmiOptions {
 ///
 /// Where no line is a sample.
 pub fn read_smi(bytes: &[u8], options: &SmiOptions) -> Result<SmiLog> {
-    let text = String::from_utf8_lossy(bytes);
-    let text = text.trim_start_matches('\u{feff}');
     let mut reader = Reader {
         format: options.columns.as_ref().map(|names| Format::of_names(names.iter().map(String::as_str))),
         log: SmiLog::default(),
@@ -43,14 +42,11 @@ pub fn read_smi(bytes: &[u8], options: &SmiOptions) -> Result<SmiLog> {
         first_of_tick: None,
         processes_of_tick: HashSet::new(),
     };
-    let mut at = 0;
-    for line in text.split_inclusive('\n') {
-        reader.line(line.trim(), at, text);
-        at += line.len();
-    }
+    let odd = log_lines::lines(bytes, |place, line, _| reader.line(line, place, bytes));
     let mut log = reader.log;
+    log.diagnostics.append(odd);
     if log.gpu_samples.is_empty() && log.process_samples.is_empty() {
-        let first: String = text.trim().lines().next().unwrap_or("nothing").chars().take(80).collect();
+        let first = log_lines::first_line(bytes);
         return Err(Error::format("a log of nvidia-smi", format!("{first:?}")).with_hint(
             "record one with `nvidia-smi --query-gpu=timestamp,index,memory.used,memory.total --format=csv -l 1`",
         ));
@@ -94,7 +90,7 @@ struct Row {
 }
 
 impl Reader {
-    fn line(&mut self, line: &str, offset: usize, text: &str) {
+    fn line(&mut self, line: &str, offset: u64, log: &[u8]) {
         if line.is_empty() {
             return;
         }
@@ -106,9 +102,9 @@ impl Reader {
             return;
         }
         if self.format.is_none() {
-            self.format = Format::guess(&text[offset..]);
+            self.format = Format::guess(first_lines(&log[offset as usize..]));
             if self.format.is_some() {
-                self.log.diagnostics.note("guessed-columns", Severity::Warning, Some(offset as u64), || {
+                self.log.diagnostics.note("guessed-columns", Severity::Warning, Some(offset), || {
                     "the log has no header: what its columns are was guessed from their values".into()
                 });
             }
@@ -120,12 +116,12 @@ impl Reader {
         }
     }
 
-    fn skip(&mut self, offset: usize) {
+    fn skip(&mut self, offset: u64) {
         note_skipped(&mut self.log.diagnostics, offset);
     }
 
     /// Adds what a line says; `None` if that is nothing.
-    fn push(&mut self, row: Row, offset: usize) -> Option<()> {
+    fn push(&mut self, row: Row, offset: u64) -> Option<()> {
         let is_process = row.pid.is_some();
         let has_value = row.used.or(row.free).or(row.process_used).is_some()
             || row.utilization.or(row.memory_utilization).is_some();
@@ -136,7 +132,7 @@ impl Reader {
         let gpu = self.log.gpu(row.gpu.clone());
         if self.log.gpus.len() > MOST_CARDS {
             self.log.gpus.pop();
-            self.log.diagnostics.note("many-cards", Severity::Loss, Some(offset as u64), || {
+            self.log.diagnostics.note("many-cards", Severity::Loss, Some(offset), || {
                 format!("samples of cards beyond the first {MOST_CARDS}; left out")
             });
             return Some(());
@@ -195,8 +191,18 @@ impl Reader {
     }
 }
 
-fn note_skipped(diagnostics: &mut Diagnostics, offset: usize) {
-    diagnostics.note("no-sample", Severity::Warning, Some(offset as u64), || {
+/// As many lines as the columns are guessed from.
+fn first_lines(log: &[u8]) -> &str {
+    let end = memchr::memchr_iter(b'\n', log).nth(columns::GUESSED_FROM - 1).unwrap_or(log.len());
+    // What is no UTF-8 is no number either.
+    match std::str::from_utf8(&log[..end]) {
+        Ok(lines) => lines,
+        Err(error) => std::str::from_utf8(&log[..error.valid_up_to()]).unwrap_or_default(),
+    }
+}
+
+fn note_skipped(diagnostics: &mut Diagnostics, offset: u64) {
+    diagnostics.note("no-sample", Severity::Warning, Some(offset), || {
         "lines that are no sample of nvidia-smi were skipped".into()
     });
 }
